@@ -1,0 +1,1 @@
+"""launchgap's executables: each parses arguments, calls a library and writes files. Nothing imports them."""
