@@ -1,0 +1,43 @@
+"""From options to a latency record: one case, measured without a profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from contract import SCHEMA_VERSION, LatencyRecord
+from inference.benchmark import BenchmarkSettings, measure
+from inference.case import ReadyCase
+from inference.environment import describe_environment, read_clocks
+
+
+def measure_case(case: ReadyCase, settings: BenchmarkSettings, command: Sequence[str]) -> LatencyRecord:
+    """Measure a case and describe what it was measured on.
+
+    Raises:
+        LaunchgapError: settings out of range.
+    """
+    device = case.backend.device
+    environment: dict[str, Any] = describe_environment(device)
+    environment["clocks_before"] = read_clocks(device)
+    strategies, again_ms = measure(case, settings)
+    environment["clocks_after"] = read_clocks(device)
+    return LatencyRecord(
+        schema_version=SCHEMA_VERSION,
+        kind="latency",
+        case=case.fields,
+        device="cpu" if case.backend.simulated else "cuda",
+        simulated=case.backend.simulated,
+        settings={
+            "runs": settings.runs,
+            "warmup_s": settings.warmup_s,
+            "seed": settings.seed,
+            "strategies": [str(name) for name in settings.strategies],
+            "correctness_inputs": settings.correctness_inputs,
+        },
+        model=case.loaded.fields,
+        strategies=strategies,
+        aa_event_ms=again_ms,
+        environment=environment,
+        command=list(command),
+    )

@@ -1,0 +1,161 @@
+"""The captured forward on the simulation: the classic mistakes with static storage, each made to show."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from contract import CaptureError, LaunchgapError, Strategy
+from inference.case import CaseOptions, ReadyCase, open_case
+from inference.graphed import CapturedForward
+from inference.strategies import EagerForward, check_lengths, prepare
+
+LENGTH = 8
+
+
+@pytest.fixture(scope="module")
+def case(tiny_folder: Path) -> ReadyCase:
+    return open_case(CaseOptions(model=str(tiny_folder), device="cpu", prompt_length=LENGTH, max_length=24))
+
+
+@pytest.fixture
+def graph(case: ReadyCase) -> CapturedForward:
+    return CapturedForward(case.loaded.model, LENGTH, case.backend, padded=False)
+
+
+@pytest.fixture
+def padded(case: ReadyCase) -> CapturedForward:
+    return CapturedForward(case.loaded.model, 24, case.backend, padded=True)
+
+
+def prompt(length: int = LENGTH) -> torch.Tensor:
+    return torch.randint(64, (1, length))
+
+
+def eager(case: ReadyCase, ids: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        logits = case.loaded.model(input_ids=ids, use_cache=False).logits
+    assert isinstance(logits, torch.Tensor)
+    return logits
+
+
+def test_replays_equal_eager_bitwise_on_fresh_inputs(case: ReadyCase, graph: CapturedForward) -> None:
+    for _ in range(3):
+        ids = prompt()
+        assert torch.equal(graph(ids), eager(case, ids))
+
+
+@pytest.mark.parametrize("length", [1, LENGTH, 24])
+def test_padded_replays_equal_eager_at_every_length(
+    case: ReadyCase, padded: CapturedForward, length: int
+) -> None:
+    padded(prompt(24))  # leaves tokens behind that a shorter prompt must not see
+    ids = prompt(length)
+    found = padded(ids)
+    assert found.shape == (1, length, 64)
+    torch.testing.assert_close(found, eager(case, ids), atol=1e-5, rtol=1e-5)
+
+
+def test_the_mask_hides_the_padding_and_is_updated_in_place(padded: CapturedForward) -> None:
+    assert padded._mask is not None
+    address = padded._mask.data_ptr()
+    padded(prompt(5))
+    assert padded._mask.data_ptr() == address
+    assert padded._mask.sum() == 5
+    padded(prompt(9))
+    assert padded._mask.sum() == 9
+
+
+def test_a_prompt_that_is_not_copied_in_changes_nothing(graph: CapturedForward) -> None:
+    ids = prompt()
+    before = graph(ids)
+    ids.add_(1).remainder_(64)  # the caller's tensor, not the graph's
+    assert torch.equal(graph.replay(), before)
+    graph.copy_in(ids)
+    assert not torch.equal(graph.replay(), before)
+
+
+def test_a_stale_view_is_overwritten_by_the_next_replay_and_a_copy_is_not(graph: CapturedForward) -> None:
+    first = prompt()
+    kept = graph(first)
+    graph.copy_in(first)
+    view = graph.replay()
+    assert torch.equal(view, kept)
+    graph((first + 1) % 64)
+    assert not torch.equal(view, kept)
+
+
+def test_rebinding_the_static_input_is_noticed_by_the_check_on_fresh_inputs(graph: CapturedForward) -> None:
+    before = graph(prompt())
+    graph._ids = torch.zeros_like(graph._ids)  # the mistake: the graph still reads the old storage
+    assert torch.equal(graph(prompt()), before)
+
+
+def test_the_result_keeps_its_address(graph: CapturedForward) -> None:
+    addresses = set()
+    for _ in range(3):
+        graph.copy_in(prompt())
+        addresses.add(graph.replay().data_ptr())
+    assert len(addresses) == 1
+
+
+def test_the_output_outlives_the_capture(case: ReadyCase, graph: CapturedForward) -> None:
+    ids = prompt()
+    kept = graph(ids)
+    graph.close()
+    assert torch.equal(kept, eager(case, ids))
+
+
+def test_a_closed_graph_says_so(graph: CapturedForward) -> None:
+    graph.close()
+    graph.close()
+    with pytest.raises(LaunchgapError, match="closed"):
+        graph.replay()
+
+
+def test_another_length_needs_another_graph(graph: CapturedForward, padded: CapturedForward) -> None:
+    with pytest.raises(LaunchgapError, match="7 tokens: the graph was captured for 8"):
+        graph.copy_in(prompt(7))
+    with pytest.raises(LaunchgapError, match="25 tokens: the graph was captured for 24"):
+        padded.copy_in(prompt(25))
+
+
+class _ReadsOnTheHost(nn.Module):
+    def forward(self, input_ids: torch.Tensor, **_: object) -> SimpleNamespace:
+        return SimpleNamespace(logits=input_ids * input_ids.sum().item())
+
+
+def test_a_host_read_is_refused_by_operation_and_line(case: ReadyCase) -> None:
+    with pytest.raises(CaptureError, match=r"test_graphed\.py:\d+ .*input_ids\.sum\(\)\.item\(\)"):
+        CapturedForward(_ReadsOnTheHost(), LENGTH, case.backend, padded=False)
+
+
+def test_eager_needs_a_prompt_first(case: ReadyCase) -> None:
+    with pytest.raises(LaunchgapError, match="copy_in"):
+        EagerForward(case.loaded.model, case.backend).run()
+
+
+def test_every_strategy_can_be_prepared(case: ReadyCase) -> None:
+    ids = prompt()
+    for strategy in Strategy:
+        runner = prepare(strategy, case.loaded.model, case.backend, prompt_length=LENGTH, max_length=24)
+        runner.copy_in(ids)
+        torch.testing.assert_close(runner.run(), eager(case, ids), atol=1e-5, rtol=1e-5)
+        runner.close()
+
+
+@pytest.mark.parametrize(
+    ("prompt_length", "max_length", "words"),
+    [
+        (0, 8, "must be 1 or more"),
+        (-3, 8, "must be 1 or more"),
+        (33, 64, "the model has 32 positions"),
+        (9, 8, "above the maximum length 8"),
+        (8, 64, "maximum length 64: the model has 32"),
+    ],
+)
+def test_lengths_that_cannot_be(prompt_length: int, max_length: int, words: str) -> None:
+    with pytest.raises(LaunchgapError, match=words):
+        check_lengths(prompt_length, max_length, 32)
