@@ -1,0 +1,103 @@
+"""The comparison table that a terminal shows."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.latency import noise, reduction, summarise, verdict
+from contract import CorrectnessFields, LatencyRecord, Strategy, StrategyFields
+
+SIMULATION_NOTE = (
+    "Simulation on the CPU: operations were recorded and replayed under a graph's rules. There are no kernel "
+    "launches to save, so no speed-up is to be expected and none is judged."
+)
+
+
+def comparison_table(record: LatencyRecord) -> str:
+    """The record as a table of milliseconds with a heading above and the verdict below."""
+    rows = [_row(record, name, fields) for name, fields in record["strategies"].items()]
+    table = pd.DataFrame(rows).set_index("strategy").fillna("-").to_string()
+    return "\n\n".join([_heading(record), table, "\n".join(_notes(record))])
+
+
+def why_below(record: LatencyRecord, fail_under: float | None) -> str | None:
+    """Why `graph` does not surely reduce the median by `fail_under` percent, or None if it does."""
+    if fail_under is None:
+        return None
+    judged = verdict(record)
+    if judged.reduction is None or judged.reduction.low is None:
+        return f"--fail-under {fail_under:g}: {judged.sentence}"
+    if judged.reduction.low < fail_under:
+        return (
+            f"--fail-under {fail_under:g}: the reduction's lower bound is {judged.reduction.low:.1f} %; "
+            "look at the report for what is left, or run more often to narrow the interval"
+        )
+    return None
+
+
+def _heading(record: LatencyRecord) -> str:
+    case, environment, model = record["case"], record["environment"], record["model"]
+    where = f"{environment['gpu']}, driver {environment['driver']}, CUDA {environment['cuda']}"
+    lines = [
+        f"{case['model']} {case['dtype']}, {case['prompt_length']} prompt tokens, "
+        f"padded to {case['max_length']}, batch 1, {record['settings']['runs']} runs",
+        f"{environment['cpu'] if record['simulated'] else where}, torch {environment['torch']}, "
+        f"transformers {environment['transformers']}",
+    ]
+    if model["weights"] == "random":
+        lines.append(f"random weights: {model['reason']} (latency is real, text is not)")
+    return "\n".join(lines)
+
+
+def _row(record: LatencyRecord, name: str, fields: StrategyFields) -> dict[str, str]:
+    if fields["status"] != "ok" or not fields["event_ms"]:
+        return {"strategy": name, "median ms": "failed"}
+    summary = summarise(fields["event_ms"])
+    row = {
+        "strategy": name,
+        "mean ms": f"{summary.mean:.3f}",
+        "median ms": f"{summary.median:.3f}",
+        "p95 ms": f"{summary.p95:.3f}",
+        "min ms": f"{summary.min:.3f}",
+        "max ms": f"{summary.max:.3f}",
+        "wall median ms": f"{summarise(fields['wall_ms']).median:.3f}",
+        "reduction [95 %]": _reduction_cell(record, name),
+    }
+    if fields["correctness"] is not None:
+        row |= _correctness_cells(fields["correctness"])
+    if fields["capture_s"] is not None:
+        row["capture s"] = f"{fields['capture_s']:.2f}"
+    if fields["graph_pool_bytes"] is not None:
+        row["graph MiB"] = f"{fields['graph_pool_bytes'] / 2**20:.0f}"
+    return row
+
+
+def _reduction_cell(record: LatencyRecord, name: str) -> str:
+    eager = record["strategies"].get(Strategy.EAGER.value)
+    if name == Strategy.EAGER or eager is None or not eager["event_ms"]:
+        return "-"
+    found = reduction(eager["event_ms"], record["strategies"][name]["event_ms"], record["settings"]["seed"])
+    interval = "" if found.low is None else f" [{found.low:.1f}, {found.high:.1f}]"
+    return f"{found.percent:.1f} %{interval}"
+
+
+def _correctness_cells(found: CorrectnessFields) -> dict[str, str]:
+    difference = found["max_abs_difference"]
+    return {
+        "allclose": "bitwise" if found["bitwise"] else "yes" if found["allclose"] else "no",
+        "max diff": "not a number" if difference is None else f"{difference:.1e}",
+        "output": found["verdict"],
+    }
+
+
+def _notes(record: LatencyRecord) -> list[str]:
+    notes = [SIMULATION_NOTE if record["simulated"] else verdict(record).sentence]
+    rules = {f["correctness"]["rule"] for f in record["strategies"].values() if f["correctness"]}
+    notes += [f"output: {rule}" for rule in sorted(rules)]
+    aa = noise(record)
+    if aa is not None and aa.low is not None:
+        notes.append(
+            f"noise: eager against eager differs by {aa.percent:.1f} % [{aa.low:.1f}, {aa.high:.1f}]"
+        )
+    notes += [fields["error"] for fields in record["strategies"].values() if fields["error"]]
+    return notes

@@ -1,0 +1,107 @@
+"""Command-line options that the torch-facing executables share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import NoReturn
+
+from contract import DEFAULT_ATTENTION, Dtype, LaunchgapError
+from inference.case import CaseOptions
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose complaints are launchgap's one line instead of a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing usage.
+
+        Raises:
+            LaunchgapError: always.
+        """
+        raise LaunchgapError(f"{message}; see --help")
+
+
+def whole(minimum: int) -> Callable[[str], int]:
+    """An argparse type: a whole number of at least `minimum`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"{value} is below {minimum}")
+        return value
+
+    return parse
+
+
+def seconds(text: str) -> float:
+    """An argparse type: a time of zero or more seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a time of zero or more seconds")
+    return value
+
+
+def percent(text: str) -> float:
+    """An argparse type: a percentage below 100."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage") from None
+    if not 0 <= value < 100:
+        raise argparse.ArgumentTypeError(f"{text} is not a percentage from 0 to below 100")
+    return value
+
+
+def add_case_options(parser: argparse.ArgumentParser) -> None:
+    """Add what makes up a case: model, precision, device and lengths."""
+    add = parser.add_argument_group("case").add_argument
+    add("--model", default="gpt2", help="preset, hub id (org/name) or local folder (default: gpt2)")
+    add("--dtype", default=Dtype.FLOAT32.value, help=f"{', '.join(Dtype)} (default: float32)")
+    add("--device", default="auto", help="auto, cuda, or cpu for the simulation (default: auto)")
+    add("--prompt-length", type=whole(1), default=50, metavar="N", help="prompt tokens (default: 50)")
+    add(
+        "--max-length",
+        type=whole(1),
+        metavar="N",
+        help="length of the padded graph (default: 1024, or the model's)",
+    )
+    add(
+        "--attn-implementation",
+        default=DEFAULT_ATTENTION,
+        metavar="NAME",
+        help="transformers' name (default: sdpa)",
+    )
+    add(
+        "--weights",
+        choices=("auto", "pretrained", "random"),
+        default="auto",
+        help="auto falls back to random weights of a preset where the hub is out of reach (default: auto)",
+    )
+    add(
+        "--seed",
+        type=whole(0),
+        default=0,
+        metavar="N",
+        help="of prompts, order and random weights (default: 0)",
+    )
+
+
+def case_options(arguments: argparse.Namespace) -> CaseOptions:
+    """The options of `add_case_options` as the library takes them."""
+    return CaseOptions(
+        model=arguments.model,
+        dtype=arguments.dtype,
+        device=arguments.device,
+        prompt_length=arguments.prompt_length,
+        max_length=arguments.max_length,
+        attn_implementation=arguments.attn_implementation,
+        weights=arguments.weights,
+        seed=arguments.seed,
+    )
