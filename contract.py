@@ -122,8 +122,9 @@ class StrategyFields(TypedDict):
     """One strategy's outcome. Every raw sample is kept, in request order; milliseconds.
 
     `event_ms` is the forward pass or replay by CUDA events (wall clock in the simulation); `wall_ms` is the
-    synchronised wall time of the whole request, input copy included. A failed strategy has no samples and
-    says why in `error`.
+    synchronised wall time of the whole request, input copy included. `attention_mask` tells what a graph
+    holds: `none` (as eager), `explicit` (built in the graph) or `static` (fed to a padded one). A failed
+    strategy has no samples and says why in `error`.
     """
 
     status: Literal["ok", "failed"]
@@ -132,6 +133,7 @@ class StrategyFields(TypedDict):
     wall_ms: list[float]
     capture_s: float | None
     graph_pool_bytes: int | None
+    attention_mask: str | None
     correctness: CorrectnessFields | None
 
 

@@ -196,6 +196,7 @@ def _fields(one: _Series) -> StrategyFields:
         wall_ms=[t.wall_ms for t in one.times],
         capture_s=strategy.capture_s if strategy else None,
         graph_pool_bytes=strategy.pool_bytes if strategy else None,
+        attention_mask=strategy.attention_mask if strategy else None,
         correctness=one.correctness,
     )
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
 
 import torch
 from torch import nn
 
 from contract import LaunchgapError
+from inference.attention import mask_is_redundant, unmasked
 from inference.backends import Backend, Graph
 
 
@@ -21,6 +24,8 @@ class CapturedForward:
     Attributes:
         length: captured sequence length, tokens.
         capture_s: seconds from the first warm-up call to the end of the first replay.
+        attention_mask: `none` where eager needs none either, `explicit` where one is built in the graph,
+            `static` for the one that a padded graph is fed.
         pool_bytes: memory that the graph keeps to itself.
     """
 
@@ -36,8 +41,10 @@ class CapturedForward:
         self._ids = torch.zeros((1, length), dtype=torch.int64, device=backend.device)
         self._mask = torch.ones_like(self._ids) if padded else None
         self._prompt_length = length
+        self.attention_mask: Literal["none", "explicit", "static"]
         start_s = time.perf_counter()
-        capture = backend.capture(lambda: self._forward(model))
+        with self._attention(model):
+            capture = backend.capture(lambda: self._forward(model))
         self.capture_s = time.perf_counter() - start_s
         self.pool_bytes = capture.pool_bytes
         self._graph: Graph | None = capture.graph
@@ -87,6 +94,16 @@ class CapturedForward:
             self._graph.reset()
             self._graph = None
             del self._logits
+
+    def _attention(self, model: nn.Module) -> AbstractContextManager[None]:
+        if self._mask is not None:
+            self.attention_mask = "static"
+        elif mask_is_redundant(model, self._ids):
+            self.attention_mask = "none"
+            return unmasked(model)
+        else:
+            self.attention_mask = "explicit"
+        return nullcontext()
 
     @torch.no_grad()
     def _forward(self, model: nn.Module) -> torch.Tensor:

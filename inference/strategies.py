@@ -17,6 +17,7 @@ class ForwardStrategy(Protocol):
 
     capture_s: float | None
     pool_bytes: int | None
+    attention_mask: str | None
 
     def copy_in(self, input_ids: torch.Tensor) -> None:
         """Take token ids, shape (1, n), from the host."""
@@ -33,6 +34,7 @@ class EagerForward:
 
     capture_s: float | None = None
     pool_bytes: int | None = None
+    attention_mask: str | None = None
 
     def __init__(self, model: nn.Module, backend: Backend) -> None:
         self._model = model
@@ -63,6 +65,7 @@ class GraphForward:
         self._captured = CapturedForward(model, length, backend, padded=padded)
         self.capture_s: float | None = self._captured.capture_s
         self.pool_bytes: int | None = self._captured.pool_bytes
+        self.attention_mask: str | None = self._captured.attention_mask
 
     def copy_in(self, input_ids: torch.Tensor) -> None:
         """See `ForwardStrategy.copy_in`."""

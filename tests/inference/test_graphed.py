@@ -6,10 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from transformers import MistralConfig, MistralForCausalLM
 
 from contract import CaptureError, LaunchgapError, Strategy
+from inference import graphed
 from inference.case import CaseOptions, ReadyCase, open_case
 from inference.graphed import CapturedForward
+from inference.simulation import RecordedGraph
 from inference.strategies import EagerForward, check_lengths, prepare
 
 LENGTH = 8
@@ -77,7 +80,7 @@ def test_a_prompt_that_is_not_copied_in_changes_nothing(graph: CapturedForward) 
     assert not torch.equal(graph.replay(), before)
 
 
-def test_a_stale_view_is_overwritten_by_the_next_replay_and_a_copy_is_not(graph: CapturedForward) -> None:
+def test_a_stale_view_is_overwritten_by_the_next_replay_but_a_copy_is_not(graph: CapturedForward) -> None:
     first = prompt()
     kept = graph(first)
     graph.copy_in(first)
@@ -159,3 +162,47 @@ def test_every_strategy_can_be_prepared(case: ReadyCase) -> None:
 def test_lengths_that_cannot_be(prompt_length: int, max_length: int, words: str) -> None:
     with pytest.raises(LaunchgapError, match=words):
         check_lengths(prompt_length, max_length, 32)
+
+
+def test_a_graph_has_no_mask_where_eager_has_none(graph: CapturedForward, padded: CapturedForward) -> None:
+    assert graph.attention_mask == "none"
+    assert padded.attention_mask == "static"
+
+
+def test_the_models_attention_is_put_back_after_a_capture(case: ReadyCase, graph: CapturedForward) -> None:
+    assert graph.attention_mask == "none"
+    assert case.loaded.model.config._attn_implementation == "sdpa"
+
+
+def test_an_unmasked_graph_runs_no_more_operations_than_a_masked_one(
+    case: ReadyCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = CapturedForward(case.loaded.model, LENGTH, case.backend, padded=False)
+    monkeypatch.setattr(graphed, "mask_is_redundant", lambda *_: False)
+    masked = CapturedForward(case.loaded.model, LENGTH, case.backend, padded=False)
+    assert masked.attention_mask == "explicit"
+    assert isinstance(free._graph, RecordedGraph)
+    assert isinstance(masked._graph, RecordedGraph)
+    assert len(free._graph.nodes) < len(masked._graph.nodes)
+    ids = prompt()
+    torch.testing.assert_close(free(ids), masked(ids), atol=1e-5, rtol=1e-5)
+
+
+def test_a_sliding_window_shorter_than_the_prompt_keeps_its_mask(case: ReadyCase) -> None:
+    config = MistralConfig(
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=4,
+    )
+    model = MistralForCausalLM(config).eval()
+    model.set_attn_implementation("sdpa")
+    beyond = CapturedForward(model, LENGTH, case.backend, padded=False)
+    within = CapturedForward(model, 4, case.backend, padded=False)
+    assert (beyond.attention_mask, within.attention_mask) == ("explicit", "none")
+    ids = prompt()
+    with torch.no_grad():
+        torch.testing.assert_close(beyond(ids), model(ids, use_cache=False).logits, atol=1e-5, rtol=1e-5)

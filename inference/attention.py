@@ -1,0 +1,57 @@
+"""Keep a capture from doing attention work that the eager pass does not do.
+
+transformers skips the causal mask for an unpadded prompt and lets the attention kernel be causal by itself,
+but never while a stream is capturing: it then builds the mask with dozens of small kernels and hands it to
+slower attention kernels (`transformers.masking_utils`, `is_tracing`). Under an attention implementation that
+it has no mask function for, it builds none either, so a graph captured that way runs eager's own kernels.
+Whether that is right for a model at a length is not assumed but tried: both ways must give the same logits,
+bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+UNMASKED = "launchgap_unmasked_sdpa"
+"""torch's scaled dot-product attention, registered under a name that no mask function exists for."""
+
+AttentionInterface.register(UNMASKED, sdpa_attention_forward)
+
+
+def mask_is_redundant(model: nn.Module, input_ids: torch.Tensor) -> bool:
+    """Whether the model gives bitwise the same logits without a mask, on random tokens of this shape (1, n).
+
+    False for models whose attention cannot be chosen, or is not torch's own. Runs two eager passes.
+    """
+    if not isinstance(model, PreTrainedModel) or model.config._attn_implementation != "sdpa":
+        return False
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    tokens = torch.randint_like(input_ids, vocabulary)
+    usual = _logits(model, tokens)
+    with unmasked(model):
+        return model.config._attn_implementation == UNMASKED and torch.equal(_logits(model, tokens), usual)
+
+
+@contextmanager
+def unmasked(model: nn.Module) -> Iterator[None]:
+    """Run the block with `UNMASKED` attention, and put back what was there."""
+    assert isinstance(model, PreTrainedModel)
+    before = model.config._attn_implementation
+    model.set_attn_implementation(UNMASKED)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+    logits = model(input_ids=tokens, use_cache=False).logits
+    assert isinstance(logits, torch.Tensor)
+    return logits
