@@ -93,6 +93,7 @@ class CudaBackend:
         with (
             _garbage_collection_off(),
             _as_capture_error(),
+            _generator_kept(self.device),
             torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
         ):
             output = forward()
@@ -166,6 +167,18 @@ def _garbage_collection_off() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def _generator_kept(device: torch.device) -> Iterator[None]:
+    """A capture that breaks leaves the random generator believing in it for good: swap its state out."""
+    generator = torch.cuda.default_generators[torch.device(device).index or 0]
+    spare = generator.clone_state()
+    try:
+        yield
+    except BaseException:
+        generator.graphsafe_set_state(spare)
+        raise
 
 
 @contextmanager

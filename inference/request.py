@@ -31,14 +31,14 @@ def run_request(
 ) -> RequestTimes:
     """Copy the prompt in, run it once, wait for it, and say how long both took.
 
-    The copy has ended before the first event is recorded, so that `event_ms` holds the whole launch of the
-    forward pass and nothing of the copy; `wall_ms` holds everything.
+    As a service would, nothing waits between the copy and the launch. The stream keeps their order, so
+    `event_ms` begins when the copy has ended on the device and holds nothing of it; what the host needs to
+    launch the first work may overlap the copy, for every strategy alike. `wall_ms` holds everything.
     """
     with annotate(RangeName.REQUEST):
         start_s = perf_counter()
         with annotate(RangeName.COPY):
             strategy.copy_in(input_ids)
-            backend.synchronize()
         with annotate(forward_range):
             backend.start_timer()
             strategy.run()

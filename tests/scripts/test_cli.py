@@ -24,7 +24,10 @@ def _raise(error: Exception) -> None:
             OSError(errno.ENOSPC, "No space left on device", "out.json"),
             "error: out.json: No space left on device; free",
         ),
-        (PermissionError(errno.EACCES, "Permission denied", "out.json"), "error: out.json: Permission denied; give"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "out.json"),
+            "error: out.json: Permission denied; give",
+        ),
     ],
 )
 def test_a_users_mistake_is_one_line(error: Exception, line: str, capsys: pytest.CaptureFixture[str]) -> None:
