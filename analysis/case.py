@@ -1,0 +1,205 @@
+"""Analyses all traces of one case: finds them, judges them, and counts those that can be trusted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import pandas as pd
+
+from analysis.attribute import RangeSelector, attribute
+from analysis.tables import (
+    CountedTrace,
+    TraceLabel,
+    comparison_table,
+    csv_text,
+    kernels_table,
+    launches_table,
+    requests_table,
+)
+from analysis.trace import read_trace
+from analysis.validity import Expectation, check
+from contract import SCHEMA_VERSION, LaunchgapError, Strategy, TraceMode, read_record
+
+Status = Literal["ok", "no gpu", "missing", "failed"]
+
+_FILE_NAME = re.compile(r"(?P<strategy>\w+)\.(?P<mode>node|graph)\.sqlite(?:\.gz)?")
+_SIMULATED = "the CPU simulation ran: there are NVTX ranges, but no launches and no GPU work to count"
+
+
+@dataclass(frozen=True)
+class TraceEntry:
+    """What became of one trace; an entry of `traces.json`."""
+
+    strategy: str
+    trace_mode: str
+    status: Status
+    reason: str | None = None
+    nsys_version: str | None = None
+    export_schema: str | None = None
+    requests: int = 0
+    findings: tuple[str, ...] = ()
+    profiled_event_ms_median: float | None = None
+
+
+@dataclass(frozen=True)
+class AnalysedCase:
+    """The tables of a case and what became of each of its traces."""
+
+    case: str
+    requests: pd.DataFrame
+    launches: pd.DataFrame
+    kernels: pd.DataFrame
+    comparison: pd.DataFrame
+    entries: tuple[TraceEntry, ...]
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """One line for each trace that was there and could not be used."""
+        failed = (entry for entry in self.entries if entry.status == "failed")
+        return tuple(f"{entry.strategy}.{entry.trace_mode}: {entry.reason}" for entry in failed)
+
+    def files(self) -> dict[str, str]:
+        """Name and content of every file of the case."""
+        tables = ("requests", "launches", "kernels", "comparison")
+        texts = {f"{name}.csv": csv_text(getattr(self, name)) for name in tables}
+        record = {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "traces",
+            "case": self.case,
+            "traces": [vars(entry) for entry in self.entries],
+        }
+        return texts | {"traces.json": json.dumps(record, indent=1) + "\n"}
+
+
+def analyse_case(
+    case: str,
+    trace_dir: Path,
+    *,
+    preflight: Mapping[str, Any] | None = None,
+    strategies: Sequence[str] = (),
+    selector: RangeSelector | None = None,
+) -> AnalysedCase:
+    """Analyse the traces `STRATEGY.MODE.sqlite` (or `.sqlite.gz`) of a folder, each with its record `.json`.
+
+    A trace that cannot be read or trusted is recorded as failed and left out of the tables. Traces of the
+    `strategies` that are not there are recorded as missing, as is everything on a host that cannot trace.
+
+    Raises:
+        LaunchgapError: the folder holds no trace, though this host can trace.
+    """
+    paths = _find(trace_dir)
+    can_trace = preflight is None or bool(preflight.get("can_trace"))
+    if not paths and can_trace:
+        raise LaunchgapError(
+            f"{trace_dir}: holds no STRATEGY.MODE.sqlite; capture first, or name another folder"
+        )
+    outcomes = [_outcome(case, label, path, selector or RangeSelector()) for label, path in paths.items()]
+    counted = [trace for _, trace in outcomes if trace is not None]
+    wanted = strategies or ([] if paths else list(Strategy))
+    absent = [label for label in _expected(wanted) if label not in paths]
+    missing = [_missing(label, trace_dir, preflight if not can_trace else None) for label in absent]
+    kernels = kernels_table(counted)
+    return AnalysedCase(
+        case=case,
+        requests=requests_table(counted),
+        launches=launches_table(counted),
+        kernels=kernels,
+        comparison=comparison_table(kernels),
+        entries=(*(entry for entry, _ in outcomes), *missing),
+    )
+
+
+def _find(folder: Path) -> dict[TraceLabel, Path]:
+    """The traces of a folder, eager first, node mode before graph mode; an unpacked one before its gzip."""
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    matches = [(name, match) for name in names if (match := _FILE_NAME.fullmatch(name))]
+    found: dict[TraceLabel, Path] = {}
+    for name, match in matches:
+        found.setdefault(TraceLabel(match["strategy"], TraceMode(match["mode"])), folder / name)
+    return dict(sorted(found.items(), key=lambda item: _rank(item[0])))
+
+
+def _rank(label: TraceLabel) -> tuple[int, str, int]:
+    known = [str(strategy) for strategy in Strategy]
+    place = known.index(label.strategy) if label.strategy in known else len(known)
+    return place, label.strategy, list(TraceMode).index(label.trace_mode)
+
+
+def _expected(strategies: Sequence[str]) -> list[TraceLabel]:
+    """Node mode for all; graph mode only where there is a graph to trace."""
+    return [
+        TraceLabel(str(strategy), mode)
+        for strategy in strategies
+        for mode in TraceMode
+        if mode is TraceMode.NODE or strategy != Strategy.EAGER
+    ]
+
+
+def _missing(label: TraceLabel, folder: Path, preflight: Mapping[str, Any] | None) -> TraceEntry:
+    if preflight is None:
+        reason = f"not in {folder.name}; run `snakemake --cores 1` to capture it"
+    else:
+        reason = "; ".join(map(str, preflight.get("findings", ()))) or "this host cannot trace"
+    return TraceEntry(label.strategy, str(label.trace_mode), "missing", reason)
+
+
+def _outcome(
+    case: str, label: TraceLabel, path: Path, selector: RangeSelector
+) -> tuple[TraceEntry, CountedTrace | None]:
+    try:
+        return _analyse(case, label, path, selector)
+    except LaunchgapError as error:
+        return TraceEntry(label.strategy, str(label.trace_mode), "failed", str(error)), None
+
+
+def _analyse(
+    case: str, label: TraceLabel, path: Path, selector: RangeSelector
+) -> tuple[TraceEntry, CountedTrace | None]:
+    record = _read_trace_record(path, case, label)
+    simulated = record is not None and record["simulated"]
+    trace = read_trace(path)
+    attributed = attribute(trace, selector)
+    expected = Expectation(label.trace_mode, record["requests"] if record else None, simulated, selector)
+    validity = check(trace, attributed, expected)
+    status: Status = "failed" if validity.error else "no gpu" if simulated else "ok"
+    entry = TraceEntry(
+        strategy=label.strategy,
+        trace_mode=str(label.trace_mode),
+        status=status,
+        reason=validity.error or (_SIMULATED if simulated else None),
+        nsys_version=trace.nsys_version,
+        export_schema=trace.export_schema,
+        requests=len(attributed.requests),
+        findings=validity.findings,
+        profiled_event_ms_median=median(record["event_ms"]) if record and record["event_ms"] else None,
+    )
+    return entry, None if validity.error else CountedTrace(label, attributed, trace.has_gpu_work)
+
+
+def _read_trace_record(path: Path, case: str, label: TraceLabel) -> dict[str, Any] | None:
+    """The record beside a trace, or None where there is none.
+
+    Raises:
+        LaunchgapError: the record is half-written, or of another case, strategy or trace mode.
+    """
+    beside = path.with_name(f"{label.strategy}.{label.trace_mode}.json")
+    if not beside.exists():
+        return None
+    record = read_record(beside, "trace")
+    kinds = {"requests": int, "simulated": bool, "event_ms": list, "case": dict, "strategy": str}
+    broken = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
+    if broken or not all(isinstance(sample, int | float) for sample in record["event_ms"]):
+        raise LaunchgapError(f"{beside}: half-written ({', '.join(broken) or 'event_ms'}); capture again")
+    told = (record["case"].get("name"), record["strategy"], record.get("trace_mode", label.trace_mode))
+    if told != (case, label.strategy, label.trace_mode):
+        raise LaunchgapError(
+            f"{beside}: of {' '.join(map(str, told))}, not of {case} {label.strategy} {label.trace_mode}; "
+            "capture again, or keep each case in its own folder"
+        )
+    return record

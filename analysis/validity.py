@@ -1,0 +1,199 @@
+"""Whether a trace can be trusted: what makes it useless, and what makes its numbers less than they seem.
+
+Each sentence is one line: what was found, how much of it, what it does to the numbers, what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.attribute import Attributed, RangeSelector, count_by_request, has_time, hidden_requests
+from analysis.launches import LaunchKind
+from analysis.schema import DIAGNOSTIC_ERROR_LABEL
+from analysis.trace import DEFAULT_DOMAIN, Trace
+from contract import TraceMode
+
+_SHOWN_CHARACTERS = 160
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the file name and the record beside a trace promise. `requests` is None without a record."""
+
+    trace_mode: TraceMode
+    requests: int | None
+    simulated: bool
+    selector: RangeSelector
+
+
+@dataclass(frozen=True)
+class Validity:
+    """`error` makes the trace useless; `findings` qualify its numbers."""
+
+    error: str | None
+    findings: tuple[str, ...]
+
+
+def check(trace: Trace, attributed: Attributed, expected: Expectation) -> Validity:
+    """Judge a trace that was read and attributed."""
+    error = _error(trace, attributed, expected)
+    if error is not None:
+        return Validity(error, tuple(_nsys_errors(trace)))
+    findings = list(_request_findings(attributed, expected))
+    if not expected.simulated:
+        findings += _mode_findings(trace, attributed, expected)
+        findings += _launch_findings(attributed)
+        findings += _operation_findings(trace, attributed)
+        findings += _varying(attributed)
+    return Validity(None, (*findings, *_nsys_errors(trace)))
+
+
+def _error(trace: Trace, attributed: Attributed, expected: Expectation) -> str | None:
+    if not expected.simulated and not trace.has_gpu_work:
+        return _why_no_gpu_work(trace)
+    if attributed.requests.empty:
+        return _why_no_requests(trace, expected.selector)
+    recorded = trace.graph_trace_mode
+    if not expected.simulated and recorded is not None and recorded is not expected.trace_mode:
+        return (
+            f"recorded in {recorded} mode, but filed as {expected.trace_mode} mode, so its counts would be "
+            f"taken for another's; capture it again with --trace-mode {expected.trace_mode}"
+        )
+    if not expected.simulated and attributed.operations.empty:
+        return (
+            f"none of the {len(attributed.requests)} requests launched anything, though the GPU ran "
+            f"{len(trace.kernels)} kernels: they were launched from another thread than the ranges are on; "
+            "put the ranges around the launches"
+        )
+    return None
+
+
+def _why_no_gpu_work(trace: Trace) -> str:
+    if trace.api_calls.empty:
+        return (
+            "no CUDA activity recorded, so there is nothing to count: nsys did not trace CUDA, or the "
+            "program never called cudaProfilerStart; capture again with `-t cuda,nvtx`"
+        )
+    return (
+        f"no kernels recorded, though {len(trace.api_calls)} CUDA calls were: another profiler held the "
+        "GPU's counters, or the driver is newer than this nsys knows; close other profilers (Nsight, "
+        "torch.profiler), install a newer Nsight Systems and capture again"
+    )
+
+
+def _why_no_requests(trace: Trace, selector: RangeSelector) -> str:
+    own = trace.ranges[trace.ranges["domain"] == selector.domain]
+    if len(own):
+        names = ", ".join(sorted(set(own["name"]))[:5])
+        return (
+            f"no complete range {selector.name!r} among its ranges ({names}): the capture ended before the "
+            "first request did; capture again with a longer time-out"
+        )
+    if selector.domain == DEFAULT_DOMAIN:
+        return f"no range {selector.name!r} in the default domain; name another range"
+    version = f" (recorded by {trace.nsys_version})" if trace.nsys_version else ""
+    seen = f"{len(trace.kernels)} kernels but " if trace.has_gpu_work else ""
+    return (
+        f"{seen}no {selector.domain} ranges, so no request can be told from "
+        f"another: nvtx 0.2.12 and newer record nothing under nsys older than 2025{version}; run `pip "
+        "install 'nvtx<0.2.12'` and capture again"
+    )
+
+
+def _request_findings(attributed: Attributed, expected: Expectation) -> Iterator[str]:
+    seen = len(attributed.requests)
+    if expected.requests is None:
+        yield "no record beside the trace: how many requests it should hold is unchecked; keep both together"
+    elif seen < expected.requests:
+        yield (
+            f"{seen} of {expected.requests} requests are in the trace: the capture ended early, and means "
+            f"are over {seen}; capture again with a longer time-out"
+        )
+    elif seen > expected.requests:
+        yield (
+            f"{seen} request ranges, but the record tells of {expected.requests}: means are over all {seen}; "
+            "capture again so that both are of one run"
+        )
+
+
+def _mode_findings(trace: Trace, attributed: Attributed, expected: Expectation) -> Iterator[str]:
+    has_graphs = (attributed.launches["kind"] == LaunchKind.GRAPH).any()
+    if trace.graph_trace_mode is None and has_graphs:
+        yield (
+            f"the trace does not say how it recorded graphs: taken for {expected.trace_mode} mode by its "
+            "file name; nsys 2023 and newer say it"
+        )
+
+
+def _launch_findings(attributed: Attributed) -> Iterator[str]:
+    launches = attributed.launches
+    silent = launches[~launches["answered"]]
+    of_graphs = silent["kind"] == LaunchKind.GRAPH
+    graphs = int((launches["kind"] == LaunchKind.GRAPH).sum())
+    if of_graphs.any():
+        yield (
+            f"{int(of_graphs.sum())} of {graphs} graph launches show no GPU work: GPU times of their "
+            "requests are left empty; nsys before 2024 cannot export graph mode, so use a newer one or "
+            "node mode"
+        )
+    if (~of_graphs).any():
+        yield (
+            f"{int((~of_graphs).sum())} of {len(launches) - graphs} launches show no GPU operation: "
+            "records were dropped, and GPU counts and times are too low; trace fewer requests or use a "
+            "newer nsys"
+        )
+    for name, count in attributed.launched_by_others.items():
+        yield (
+            f"{count} GPU operations came from {name}, which is not known as a launch: they are counted, the "
+            "call's time is not; name the call to launchgap's authors"
+        )
+
+
+def _operation_findings(trace: Trace, attributed: Attributed) -> Iterator[str]:
+    if attributed.unlaunched:
+        yield (
+            f"{attributed.unlaunched} GPU operations have no launch call in the trace: they belong to no "
+            "request and are not counted; start the capture before the program's first launch"
+        )
+    timeless = int((~has_time(attributed.graph_launches)).sum())
+    if timeless:
+        yield (
+            f"{timeless} of {len(attributed.graph_launches)} replays carry no GPU time: those of their "
+            "requests are left empty; use a newer driver or node mode"
+        )
+    if trace.device_count > 1:
+        yield (
+            f"GPU work on {trace.device_count} devices: busy time is the sum over devices and may exceed the "
+            "span; make one GPU visible with CUDA_VISIBLE_DEVICES to compare strategies"
+        )
+
+
+def _varying(attributed: Attributed) -> Iterator[str]:
+    n = len(attributed.requests)
+    hidden = hidden_requests(attributed)
+    visible = np.setdiff1d(np.arange(n), hidden)
+    counts = {name: getattr(attributed, name) for name in ("kernels", "memcpys", "memsets")}
+    for name, rows, of in (
+        *((name, rows, visible) for name, rows in counts.items()),
+        ("launches", attributed.launches, np.arange(n)),
+    ):
+        per_request = count_by_request(rows, n)[of]
+        if per_request.size and per_request.min() != per_request.max():
+            yield (
+                f"{name} vary between requests, from {per_request.min()} to {per_request.max()}: the "
+                "tables give their mean; the first requests may still warm up, so trace more of them"
+            )
+
+
+def _nsys_errors(trace: Trace) -> Iterator[str]:
+    errors = trace.diagnostics[trace.diagnostics["severity"] == DIAGNOSTIC_ERROR_LABEL]
+    if len(errors):
+        first = " ".join(str(errors["text"].iloc[0]).split())
+        first = first if len(first) <= _SHOWN_CHARACTERS else first[: _SHOWN_CHARACTERS - 1] + "…"
+        yield (
+            f"nsys itself reports {len(errors)} errors, the first being {first!r}: records may be missing; "
+            "see the diagnostics of the .nsys-rep and capture again"
+        )

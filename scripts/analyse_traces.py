@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Count kernels, launches and durations per request in the traces of one case, and write them as tables.
+
+Reads STRATEGY.MODE.sqlite (or .sqlite.gz) and STRATEGY.MODE.json of a folder; writes requests.csv,
+launches.csv, kernels.csv, comparison.csv and traces.json. A trace that cannot be trusted is left out of the
+tables; traces.json says why, and so does this program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from analysis.attribute import RangeSelector
+from analysis.case import analyse_case
+from contract import LaunchgapError, read_record
+from scripts._cli import run_main, write_text_atomic
+
+log = logging.getLogger(__name__)
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    add = parser.add_argument
+    add("--case", required=True, metavar="NAME", help="name of the case, as its folders are called")
+    add("--trace-dir", type=Path, required=True, metavar="DIR", help="folder of the traces and their records")
+    add("--preflight", type=Path, metavar="FILE", help="preflight.json: why there are no traces, if so")
+    add("--strategies", nargs="+", default=(), metavar="NAME", help="traces that are missed if not there")
+    add("--range-name", default=RangeSelector().name, metavar="TEXT", help="NVTX ranges to take for requests")
+    add(
+        "--range-domain",
+        default=RangeSelector().domain,
+        metavar="TEXT",
+        help="their domain; '' is the default one",
+    )
+    add(
+        "--strict", action="store_true", help="fail on a trace that cannot be used, instead of leaving it out"
+    )
+    add("-o", "--output-dir", type=Path, required=True, metavar="DIR", help="folder to write to")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Analyse one case and write its files; with `--strict` only if every trace can be used."""
+    arguments = _parse(argv)
+    analysed = analyse_case(
+        arguments.case,
+        arguments.trace_dir,
+        preflight=read_record(arguments.preflight, "preflight") if arguments.preflight else None,
+        strategies=arguments.strategies,
+        selector=RangeSelector(arguments.range_name, arguments.range_domain),
+    )
+    if arguments.strict and analysed.failures:
+        raise LaunchgapError("; ".join(analysed.failures))
+    for name, text in analysed.files().items():
+        write_text_atomic(arguments.output_dir / name, text)
+    for failure in analysed.failures:
+        log.warning("left out: %s", failure)
+    for entry in analysed.entries:
+        for finding in entry.findings:
+            log.info("%s.%s: %s", entry.strategy, entry.trace_mode, finding)
+
+
+if __name__ == "__main__":
+    run_main(main)
