@@ -1,0 +1,254 @@
+"""Gathers latency records, tables and preflight into one frozen ReportData. Reads files, writes none.
+
+A part that is missing or broken becomes a sentence in the data; the rest of the report still stands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.latency import LatencySummary, Reduction, Verdict, noise, reduction, summarise, verdict
+from analysis.report_checks import check_record
+from analysis.report_tables import CaseTables, read_tables
+from analysis.report_traced import TracedFacts, traced_facts
+from contract import LatencyRecord, LaunchgapError, PreflightRecord, Strategy, StrategyFields, read_record
+
+INSTALL_HINT = "install Nsight Systems with `bash envs/install-nsys.sh`, then run `snakemake --cores 1` again"
+GPU_HINT = "run `snakemake --cores 1` on a machine with an NVIDIA GPU"
+ALL_TRACES = "Kernel counts, launches and GPU times"
+RERUN_HINT = "run `snakemake --cores 1` to make them"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A part that the report lacks: what, why, and how to get it (empty where the reason says so already)."""
+
+    what: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class StrategyReport:
+    """One strategy of one case: latencies in milliseconds without a profiler, and what its traces showed.
+
+    `reduction` is against eager and None for eager itself, for a failed strategy and in a simulation.
+    """
+
+    name: str
+    fields: StrategyFields
+    latency: LatencySummary | None
+    wall: LatencySummary | None
+    reduction: Reduction | None
+    traced: TracedFacts | None
+
+    @property
+    def pays_after_requests(self) -> float | None:
+        """Requests after which the time saved (difference of medians) exceeds the time of the capture."""
+        capture_s = self.fields["capture_s"]
+        if capture_s is None or self.latency is None or self.reduction is None or self.reduction.percent <= 0:
+            return None
+        saved_ms = self.latency.median / (1 - self.reduction.percent / 100) - self.latency.median
+        return capture_s * 1e3 / saved_ms
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """One case: its record, its statistics, and what its traces add. `noise` is eager against eager."""
+
+    name: str
+    record: LatencyRecord
+    strategies: tuple[StrategyReport, ...]
+    verdict: Verdict
+    noise: Reduction | None
+    tables: CaseTables | None
+    missing: tuple[Missing, ...]
+    latency_source: str
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the record is of the CPU simulation."""
+        return self.record["simulated"]
+
+    def strategy(self, name: str) -> StrategyReport | None:
+        """The strategy of that name, or None where it was not measured."""
+        return next((one for one in self.strategies if one.name == name), None)
+
+
+@dataclass(frozen=True)
+class BrokenCase:
+    """A case whose record cannot be read, and the one-line reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything the report says, before it is put into words."""
+
+    cases: tuple[CaseReport, ...]
+    broken: tuple[BrokenCase, ...]
+    findings: tuple[str, ...]
+    preflight: PreflightRecord | None
+
+
+def gather(latency_dir: Path, tables_dir: Path, preflight_path: Path | None, output_dir: Path) -> ReportData:
+    """Read every case below `latency_dir`, with its tables where `tables_dir` has them.
+
+    Sources are named relative to `output_dir`, where the report will lie.
+
+    Raises:
+        LaunchgapError: `latency_dir` is missing or empty, or not one of its records can be read.
+    """
+    folders = _case_folders(latency_dir)
+    preflight, findings = _read_preflight(preflight_path)
+    cases: list[CaseReport] = []
+    broken: list[BrokenCase] = []
+    for folder in folders:
+        try:
+            cases.append(_read_case(folder, tables_dir / folder.name, preflight, output_dir))
+        except LaunchgapError as error:
+            broken.append(BrokenCase(folder.name, _told(error, folder, output_dir)))
+    if not cases:
+        raise LaunchgapError("; ".join(case.reason for case in broken))
+    return ReportData(tuple(cases), tuple(broken), tuple(findings), preflight)
+
+
+def _case_folders(latency_dir: Path) -> list[Path]:
+    try:
+        folders = sorted(
+            path for path in latency_dir.iterdir() if path.is_dir() and not path.name.startswith(".")
+        )
+    except OSError as error:
+        raise LaunchgapError(
+            f"{latency_dir}: cannot be read ({error.strerror}); measure first, or give --latency-dir"
+        ) from error
+    if not folders:
+        raise LaunchgapError(
+            f"{latency_dir}: holds no case folder; measure first, or give another --latency-dir"
+        )
+    return folders
+
+
+def _read_preflight(path: Path | None) -> tuple[PreflightRecord | None, list[str]]:
+    if path is None:
+        return None, []
+    try:
+        record = check_record(path, read_record(path, "preflight"), PreflightRecord)
+    except LaunchgapError as error:
+        return None, [str(error)]
+    return record, list(record["findings"])
+
+
+def _read_case(folder: Path, tables: Path, preflight: PreflightRecord | None, output_dir: Path) -> CaseReport:
+    path = folder / "latency.json"
+    record = check_record(path, read_record(path, "latency"), LatencyRecord)
+    if not record["strategies"]:
+        raise LaunchgapError(f"{path}: no strategy was measured; measure again")
+    try:
+        return _case_report(
+            folder.name, record, *_tables_or_why(tables, record, preflight, output_dir), path, output_dir
+        )
+    except LaunchgapError as error:
+        raise LaunchgapError(f"{path}: {error}") from error
+
+
+def _case_report(
+    name: str,
+    record: LatencyRecord,
+    tables: CaseTables | None,
+    missing: Sequence[Missing],
+    path: Path,
+    output_dir: Path,
+) -> CaseReport:
+    judged = verdict(record)
+    strategies = tuple(_strategy(record, one, judged, tables) for one in record["strategies"])
+    return CaseReport(
+        name=name,
+        record=record,
+        strategies=strategies,
+        verdict=judged,
+        noise=judged.noise if judged.noise is not None else noise(record),
+        tables=tables,
+        missing=tuple(missing),
+        latency_source=relative(path, output_dir),
+    )
+
+
+def _told(error: LaunchgapError, folder: Path, output_dir: Path) -> str:
+    """An error's sentence with the folder as seen from the report."""
+    return str(error).replace(str(folder), relative(folder, output_dir))
+
+
+def relative(path: Path, folder: Path) -> str:
+    """The path as seen from the folder, with forward slashes: no machine's folders end up in a report."""
+    return Path(os.path.relpath(path, folder)).as_posix()
+
+
+def _strategy(record: LatencyRecord, name: str, judged: Verdict, tables: CaseTables | None) -> StrategyReport:
+    fields = record["strategies"][name]
+    measured = fields["status"] == "ok" and bool(fields["event_ms"])
+    return StrategyReport(
+        name=name,
+        fields=fields,
+        latency=summarise(fields["event_ms"]) if measured else None,
+        wall=summarise(fields["wall_ms"]) if measured and fields["wall_ms"] else None,
+        reduction=_reduction(record, name, judged) if measured else None,
+        traced=traced_facts(tables, name) if tables is not None else None,
+    )
+
+
+def _reduction(record: LatencyRecord, name: str, judged: Verdict) -> Reduction | None:
+    if name == Strategy.EAGER or record["simulated"]:
+        return None
+    if name == judged.strategy and judged.reduction is not None:
+        return judged.reduction
+    eager = record["strategies"].get(Strategy.EAGER.value)
+    if eager is None or not eager["event_ms"]:
+        return None
+    seed = int(record["settings"].get("seed", 0))
+    return reduction(eager["event_ms"], record["strategies"][name]["event_ms"], seed)
+
+
+def _tables_or_why(
+    folder: Path, record: LatencyRecord, preflight: PreflightRecord | None, output_dir: Path
+) -> tuple[CaseTables | None, list[Missing]]:
+    if not folder.is_dir():
+        return None, [_why_not_traced(record, preflight)]
+    try:
+        tables = read_tables(folder, relative(folder, output_dir), record["case"]["name"])
+    except LaunchgapError as error:
+        return None, [Missing(ALL_TRACES, _told(error, folder, output_dir), "")]
+    return tables, _unusable_traces(tables)
+
+
+def _unusable_traces(tables: CaseTables) -> list[Missing]:
+    """What the traces lack, grouped by reason, since a host without nsys lacks all for one reason."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for trace in tables.traces:
+        if trace.status != "ok":
+            reason = (trace.reason or f"status {trace.status}").rstrip(".")
+            by_reason.setdefault((trace.status, reason), []).append(
+                f"{trace.strategy} ({trace.trace_mode} mode)"
+            )
+    missing = []
+    for (status, reason), names in by_reason.items():
+        what = ALL_TRACES if len(names) == len(tables.traces) else f"traces of {', '.join(names)}"
+        # A failed or missing trace's reason ends with what to do.
+        missing.append(Missing(what, reason, GPU_HINT if status == "no gpu" else ""))
+    return missing
+
+
+def _why_not_traced(record: LatencyRecord, preflight: PreflightRecord | None) -> Missing:
+    if preflight is not None and not preflight["can_trace"]:
+        why = " ".join(preflight["findings"]) or "this host cannot trace"
+        return Missing(
+            ALL_TRACES, why, GPU_HINT if record["simulated"] and preflight["nsys_path"] else INSTALL_HINT
+        )
+    if record["simulated"]:
+        return Missing(ALL_TRACES, "the simulation on the CPU launches no kernels", GPU_HINT)
+    return Missing(ALL_TRACES, "there are no tables for this case", RERUN_HINT)

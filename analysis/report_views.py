@@ -1,0 +1,220 @@
+"""The report's tables from latency records: overview, before and after, output, cost, environment."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from analysis.report_cells import (
+    NOT_MEASURED,
+    Cell,
+    Table,
+    bar_cell,
+    change_words,
+    columns,
+    count_cell,
+    mebibytes,
+    number_cell,
+    reduction_cell,
+    text_cell,
+)
+from analysis.report_data import CaseReport, ReportData, StrategyReport
+from analysis.report_words import badge, busy_share, failure_words, mask_note
+from contract import CorrectnessFields, Strategy
+
+
+def overview_table(data: ReportData) -> Table:
+    """One row per case: the verdict, and latency, launches and kernels before and after."""
+    rows = [_overview_row(number, case) for number, case in enumerate(data.cases, start=1)]
+    rows += [
+        (text_cell(case.name), text_cell("broken", title=case.reason), *[Cell(NOT_MEASURED)] * 6)
+        for case in data.broken
+    ]
+    return Table(
+        "All cases. Median latency without a profiler; launches and kernels per request from traces.",
+        columns(":case", ":verdict", "eager ms", "graph ms", "reduction % [95 %]", "launches eager → graph",
+            "kernels eager → graph", "GPU busy eager → graph"),
+        tuple(rows),
+    )  # fmt: skip
+
+
+def latency_table(case: CaseReport) -> Table:
+    """Before and after: one row per strategy, with the reduction, its interval and what it means in words."""
+    longest = max((one.latency.median for one in case.strategies if one.latency), default=0.0)
+    with_p99 = any(one.latency is not None and one.latency.p99 is not None for one in case.strategies)
+    titles = [
+        ":strategy",
+        ":",
+        "median ms",
+        "mean ms",
+        "p95 ms",
+        *(["p99 ms"] if with_p99 else []),
+        "min ms",
+        "max ms",
+    ]
+    titles += ["whole request, median ms"]
+    judged = not case.simulated
+    titles += ["reduction % [95 % interval]", ":against eager"] if judged else []
+    rows = tuple(_latency_row(one, longest, with_p99, judged) for one in case.strategies)
+    clock = "wall clock" if case.simulated else "CUDA events"
+    runs = sorted({one.latency.n for one in case.strategies if one.latency is not None})
+    each = f", {' or '.join(map(str, runs))} requests each" if runs else ""
+    return Table(
+        f"Latency of one forward pass by {clock}{each}, no profiler attached.",
+        columns(*titles),
+        rows,
+        case.latency_source,
+        tuple(failure_words(one) for one in case.strategies if one.latency is None),
+    )
+
+
+def correctness_table(case: CaseReport) -> Table | None:
+    """Graph output against eager output, with the rule that judged it; None where nothing was compared."""
+    found = [(one.name, one.fields["correctness"]) for one in case.strategies]
+    rows = tuple(_correctness_row(name, fields) for name, fields in found if fields is not None)
+    if not rows:
+        return None
+    rules = dict.fromkeys(fields["rule"] for _, fields in found if fields is not None)
+    return Table(
+        "Logits of each strategy against eager's on fresh random prompts of the same run.",
+        columns(":strategy", ":output", ":bitwise equal", ":allclose", "largest difference",
+            ":same top token", "error against fp32", "eager's own error", "prompts"),
+        rows,
+        case.latency_source,
+        tuple(f"Rule: {rule}." for rule in rules),
+    )  # fmt: skip
+
+
+def capture_table(case: CaseReport) -> Table | None:
+    """What a graph costs before it serves: time, memory, and the requests that earn the time back."""
+    captured = [one for one in case.strategies if one.fields["capture_s"] is not None]
+    if not captured:
+        return None
+    rows = tuple(
+        (
+            text_cell(one.name, code=True),
+            number_cell(one.fields["capture_s"], 2),
+            number_cell(mebibytes(one.fields["graph_pool_bytes"]), 1),
+            text_cell(one.fields["attention_mask"] or NOT_MEASURED),
+            count_cell(one.traced.kernels if one.traced else None),
+            count_cell(None if one.pays_after_requests is None else float(round(one.pays_after_requests))),
+        )
+        for one in captured
+    )
+    return Table(
+        "Cost of capturing, paid once per shape. Earned back: capture time over time saved per request.",
+        columns(
+            ":strategy",
+            "capture s",
+            "graph memory MiB",
+            ":attention mask",
+            "kernels per replay",
+            "earned back after requests",
+        ),
+        rows,
+        case.latency_source,
+        tuple(dict.fromkeys(note for one in captured if (note := mask_note(one)))),
+    )
+
+
+def environment_table(case: CaseReport) -> Table:
+    """Everything recorded about model, settings and machine, flattened to names and values."""
+    record = case.record
+    pairs = [*_flat("case", record["case"]), *_flat("model", record["model"])]
+    pairs += [*_flat("settings", record["settings"]), *_flat("environment", record["environment"])]
+    rows = tuple((text_cell(name), text_cell(value)) for name, value in pairs)
+    return Table("What was measured, and on what.", columns(":field", "~value"), rows, case.latency_source)
+
+
+def command_line(case: CaseReport) -> str:
+    """The command that made the latency record, quoted for a shell."""
+    return shlex.join(str(part) for part in case.record["command"])
+
+
+def case_anchor(number: int) -> str:
+    """Name of the section of the case with that number, counted from 1."""
+    return f"case-{number}"
+
+
+def _overview_row(number: int, case: CaseReport) -> tuple[Cell, ...]:
+    eager, graph = case.strategy(Strategy.EAGER), case.strategy(Strategy.GRAPH)
+    found = graph.reduction if graph is not None else None
+    return (
+        Cell(case.name, anchor=case_anchor(number)),
+        text_cell(badge(case)),
+        number_cell(_median_ms(eager), 3),
+        number_cell(_median_ms(graph), 3),
+        reduction_cell(found),
+        arrow_cell(
+            *[count_cell(one.traced.launches if one and one.traced else None) for one in (eager, graph)]
+        ),
+        arrow_cell(
+            *[count_cell(one.traced.kernels if one and one.traced else None) for one in (eager, graph)]
+        ),
+        arrow_cell(*[busy_cell(one) for one in (eager, graph)]),
+    )
+
+
+def arrow_cell(before: Cell, after: Cell) -> Cell:
+    """Two cells as one, `before → after`, sorted by the first."""
+    if before.sort is None and after.sort is None:
+        return Cell(NOT_MEASURED, title="not measured")
+    return Cell(f"{before.text} → {after.text}", sort=before.sort)
+
+
+def busy_cell(one: StrategyReport | None) -> Cell:
+    """GPU busy time as traced, in percent of the unprofiled median latency."""
+    share = busy_share(one)
+    if share is None:
+        return Cell(NOT_MEASURED, title="not measured")
+    return Cell(f"{share:.0f} %", sort=share)
+
+
+def _median_ms(one: StrategyReport | None) -> float | None:
+    return one.latency.median if one is not None and one.latency is not None else None
+
+
+def _latency_row(one: StrategyReport, longest: float, with_p99: bool, judged: bool) -> tuple[Cell, ...]:
+    found, reduction = one.latency, one.reduction
+    cells = [text_cell(one.name, code=True), bar_cell([(found.median if found else None, one.name)], longest)]
+    quantities = ["median", "mean", "p95", *(["p99"] if with_p99 else []), "min", "max"]
+    cells += [number_cell(getattr(found, name) if found else None, 3) for name in quantities]
+    cells.append(number_cell(one.wall.median if one.wall else None, 3))
+    if judged:
+        failed = "failed" if found is None else "baseline" if one.name == Strategy.EAGER else NOT_MEASURED
+        cells += [
+            reduction_cell(reduction),
+            text_cell(change_words(reduction) if reduction else failed),
+        ]
+    return tuple(cells)
+
+
+def _correctness_row(name: str, found: CorrectnessFields) -> tuple[Cell, ...]:
+    return (
+        text_cell(name, code=True),
+        text_cell(found["verdict"]),
+        text_cell("yes" if found["bitwise"] else "no"),
+        text_cell(f"{'yes' if found['allclose'] else 'no'} (atol {found['atol']:g}, rtol {found['rtol']:g})"),
+        _scientific(found["max_abs_difference"], "not a number"),
+        text_cell("yes" if found["same_argmax"] else "no"),
+        _scientific(found["error_vs_fp32"], NOT_MEASURED),
+        _scientific(found["eager_error_vs_fp32"], NOT_MEASURED),
+        count_cell(float(found["inputs"])),
+    )
+
+
+def _scientific(value: float | None, absent: str) -> Cell:
+    if value is None:
+        return Cell(absent)
+    return Cell("0" if value == 0 else f"{value:.1e}", sort=value)
+
+
+def _flat(prefix: str, value: object) -> list[tuple[str, str]]:
+    """Nested mappings as dotted names; lists in one line; an absent value as a dash."""
+    if isinstance(value, Mapping):
+        return [pair for key, inner in value.items() for pair in _flat(f"{prefix}.{key}", inner)]
+    if isinstance(value, list | tuple):
+        return [(prefix, ", ".join(map(str, value)) or NOT_MEASURED)]
+    if isinstance(value, bool):
+        return [(prefix, "yes" if value else "no")]
+    return [(prefix, NOT_MEASURED if value is None or value == "" else str(value))]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from analysis.report import gather, render_json
+from contract import SCHEMA_VERSION, LatencyRecord, read_record
+from tests.analysis.report_samples import failed, latency_record, write_record, write_tables
+
+
+def report_of(root: Path, *records: LatencyRecord, tables: bool = True) -> dict[str, Any]:
+    for record in records:
+        write_record(root, record)
+        if tables:
+            write_tables(root, record["case"]["name"])
+    path = root / "report.json"
+    path.write_text(render_json(gather(root / "latency", root / "tables", None, root)), encoding="utf-8")
+    return read_record(path, "report")
+
+
+def test_it_is_a_record_like_the_others(tmp_path: Path) -> None:
+    report = report_of(tmp_path, latency_record())
+    assert report["schema_version"] == SCHEMA_VERSION
+    assert report["kind"] == "report"
+    assert report["acceptance_percent"] == 30
+    assert report["confidence_percent"] == 95
+
+
+def test_numbers_are_those_of_record_and_tables(tmp_path: Path) -> None:
+    record = latency_record()
+    (case,) = report_of(tmp_path, record)["cases"]
+    strategies = {one["name"]: one for one in case["strategies"]}
+    assert strategies["graph"]["latency_ms"]["min"] == min(record["strategies"]["graph"]["event_ms"])
+    assert strategies["graph"]["graph_pool_mib"] == 46
+    assert strategies["graph"]["one_request_as_traced"]["kernels"] == 306
+    assert strategies["graph"]["one_request_as_traced"]["times_from_trace_mode"] == "graph"
+    reduction = strategies["graph"]["reduction"]
+    assert reduction["low_percent"] < reduction["percent"] < reduction["high_percent"]
+    assert case["verdict"]["reduction"] == reduction
+    assert case["verdict"]["status"] == "met"
+    assert len(case["kernel_comparison"]) == 40
+    assert case["sources"]["tables"] == "tables/gpt2-float32-p50-m1024"
+
+
+def test_what_was_not_measured_is_null(tmp_path: Path) -> None:
+    record = latency_record()
+    record["strategies"]["graph"] = failed("graph: out of GPU memory")
+    (case,) = report_of(tmp_path, record, tables=False)["cases"]
+    graph = case["strategies"][1]
+    assert graph["status"] == "failed"
+    assert graph["latency_ms"] is graph["reduction"] is graph["one_request_as_traced"] is None
+    assert case["launches"] is case["kernels"] is case["traces"] is None
+    assert case["missing"][0]["remedy"]
+
+
+def test_a_simulation_has_no_reduction(tmp_path: Path) -> None:
+    (case,) = report_of(tmp_path, latency_record(simulated=True), tables=False)["cases"]
+    assert case["verdict"]["status"] == "none"
+    assert all(one["reduction"] is None for one in case["strategies"])
+
+
+def test_broken_cases_are_listed(tmp_path: Path) -> None:
+    write_record(tmp_path, latency_record(), "cut").write_text("{", encoding="utf-8")
+    report = report_of(tmp_path, latency_record())
+    assert [case["name"] for case in report["broken_cases"]] == ["cut"]
+
+
+def test_it_is_strict_json(tmp_path: Path) -> None:
+    report_of(tmp_path, latency_record())
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    json.loads((tmp_path / "report.json").read_text(encoding="utf-8"), parse_constant=refuse)
