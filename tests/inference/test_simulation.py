@@ -52,7 +52,8 @@ def input_written_through_a_view(x: Tensor) -> Tensor:
 def split_chunk_unbind(x: Tensor) -> Tensor:
     first, second = x.split([1, 3])
     left, right = (x + 1).chunk(2, dim=1)
-    return first.sum() + second.sum() + (left * right).sum() + torch.stack(x.unbind()[::2]).prod()
+    rows: Tensor = torch.stack(x.unbind()[::2])
+    return torch.stack([first.sum(), second.sum(), (left * right).sum(), rows.prod()])
 
 
 def several_fresh_results(x: Tensor) -> Tensor:
