@@ -1,0 +1,59 @@
+"""The Makefile's promises that can be checked without installing anything."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MAKEFILE = ROOT / "Makefile"
+PROMISED = {"help", "report", "test", "lint", "format", "open", "reference", "gpu-test", "benchmark", "clean"}
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def described_targets() -> set[str]:
+    return set(re.findall(r"^([\w-]+):[^\n]*## ", MAKEFILE.read_text(encoding="utf-8"), flags=re.MULTILINE))
+
+
+def test_help_is_the_default_and_lists_every_described_target() -> None:
+    result = make()
+    assert result.returncode == 0, result.stderr
+    listed = set(re.findall(r"^  make ([\w-]+)  +\S", result.stdout, flags=re.MULTILINE))
+    assert listed == described_targets()
+    assert listed >= PROMISED
+
+
+def test_every_task_is_phony_so_that_a_file_of_its_name_cannot_hide_it() -> None:
+    phony = set(re.findall(r"^\.PHONY: ([\w-]+)$", MAKEFILE.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert phony >= described_targets()
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false"])
+def test_unsuitable_python_is_refused_in_one_line(python: str, tmp_path: Path) -> None:
+    result = make("install", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
+    assert result.returncode == 2
+    assert f"make: PYTHON={python}: not Python 3.11 to 3.13" in result.stderr.splitlines()[0]
+    assert not (tmp_path / "venv").exists()
+
+
+def test_python_without_venv_is_told_the_package(tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text("#!/bin/bash\n[[ $2 != *venv* ]]\n", encoding="utf-8")
+    python.chmod(0o755)
+    result = make("install", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
+    assert result.returncode == 2
+    assert "python3-venv" in result.stderr.splitlines()[0]
+
+
+def test_installing_always_uses_the_constraints(tmp_path: Path) -> None:
+    plan = make("--dry-run", "report", "test", f"VENV={tmp_path / 'venv'}").stdout
+    installs = [line for line in plan.splitlines() if " pip " in line]
+    assert installs
+    assert all("-c envs/constraints.txt" in line for line in installs)
