@@ -1,0 +1,54 @@
+# launchgap's pipeline: measure without a profiler, trace under Nsight Systems, count, report.
+#
+#   preflight   what can this host do?                  results/preflight.json
+#   measure     latency, unprofiled, one run per case   results/latency/CASE/
+#   capture     one nsys run per trace                  profiles/nsys/CASE/STRATEGY.MODE.*
+#   analyse     kernels and launches per request        results/tables/CASE/
+#   report      one page                                results/report.html, .md, .json
+#
+#   snakemake --cores 1                            everything that config/config.yaml asks for
+#   snakemake --cores 1 --config profiler=off      latency only
+#   snakemake --cores 1 reference                  the example report, from the committed traces
+
+
+configfile: f"{workflow.basedir}/config/config.yaml"
+
+
+include: "rules/common.smk"
+
+
+DEVICE = check_and_choose_device()
+if DEVICE == "cpu":
+
+    configfile: f"{workflow.basedir}/config/cpu.yaml"
+
+    check_again()
+
+
+CASES = settings.cases(config)
+
+
+include: "rules/measure.smk"
+include: "rules/capture.smk"
+include: "rules/analyse.smk"
+include: "rules/report.smk"
+include: "rules/reference.smk"
+
+
+localrules:
+    all,
+    reference,
+
+
+rule all:
+    default_target: True
+    input:
+        "results/report.html",
+        # Named here too, since a report that exists does not ask for the checkpoint of a case added later.
+        rules.report.input.latency,
+
+
+onerror:
+    tell(
+        "stopped early; mend what is named above and start again (without traces: --config profiler=off)"
+    )

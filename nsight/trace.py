@@ -1,0 +1,136 @@
+"""Runs nsys twice, profile and export, in a folder private to the run, and names what went wrong."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from contract import LaunchgapError, TraceMode
+from nsight.command import allowed_environ, export_command, profile_command
+from nsight.errors import ImporterBroken, NsysFailed, NsysTimeout, ProgramFailed
+from nsight.install import Nsys
+from nsight.processes import Finished, printed, run_marked
+
+REPORT_NAME = "trace.nsys-rep"
+SQLITE_NAME = "trace.sqlite"
+
+# What nsys says of itself while all is well: neither the reason of a failure nor worth a line in the log.
+_CHATTER = ("Try '", "usage:", "Generat", "[1/1]", "Exporting ", "WARNING:", "Collecting", "The target app")
+
+# With less than this nsys cannot write even the smallest report.
+_FULL_BYTES = 4 * 1024**2
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What to trace and how. nsys profile and nsys export each get `timeout_s`.
+
+    `may_go_on` is asked while they run; both are ended once it says no.
+    """
+
+    program: tuple[str, ...]
+    trace_mode: TraceMode
+    trace_cuda: bool
+    timeout_s: float
+    may_go_on: Callable[[], bool] = lambda: True
+
+
+def record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Path:
+    """Trace a program and export the report; returns the SQLite file, beside the report in `folder`.
+
+    Raises:
+        NsysFailed: nsys failed, or wrote nothing.
+        NsysTimeout: nsys or the program took longer than `timeout_s`.
+        ImporterBroken: only a `.qdstrm` was left.
+        ProgramFailed: the program's exit code was not 0.
+        LaunchgapError: `may_go_on` said no.
+    """
+    try:
+        return _record_trace(nsys, traced, folder, allowed_environ(environ))
+    except NsysFailed as error:
+        free = min(shutil.disk_usage(path).free for path in (folder, tempfile.gettempdir()))
+        if free >= _FULL_BYTES:
+            raise
+        # On a full disk nsys crashes, or says something that leads nowhere.
+        raise NsysFailed(
+            f"{folder.parent}: its disk or that of temporary files is full ({free >> 10} KiB left); free some"
+        ) from error
+
+
+def _record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Path:
+    report, sqlite = folder / REPORT_NAME, folder / SQLITE_NAME
+    profile = profile_command(nsys, report, traced.program, traced.trace_mode, traced.trace_cuda)
+    _check_profile(_run(profile, traced, folder, environ), report)
+    exported = _run(export_command(nsys, report, sqlite), traced, folder, environ)
+    if exported.exit_code or not sqlite.exists():
+        raise NsysFailed(f"nsys export: {_told(exported)}; export the report with a newer Nsight Systems")
+    return sqlite
+
+
+def _run(command: list[str], traced: Traced, folder: Path, environ: Mapping[str, str]) -> Finished:
+    """Run nsys and log what it and the program print; ends other than its own become named errors."""
+    nsys, verb = command[0], f"nsys {command[1]}"
+    log.debug("running %s", command)
+    try:
+        finished = run_marked(command, folder, environ, traced.timeout_s, traced.may_go_on)
+    except TimeoutError as error:
+        raise NsysTimeout(
+            f"{verb}: {error}, so it and its program were ended; raise the time-out (capture_timeout_s)"
+        ) from error
+    except InterruptedError as error:
+        raise LaunchgapError(f"{verb}: ended early because {error}; start it again") from error
+    except (FileNotFoundError, PermissionError) as error:
+        raise NsysFailed(f"{nsys}: does not start ({error.strerror}); install it again") from error
+    finally:
+        _log_output(folder)
+    return finished
+
+
+def _log_output(folder: Path) -> None:
+    for line in "".join(printed(folder)).splitlines():
+        if line.strip() and not line.strip().startswith((*_CHATTER, str(folder))):
+            log.info("%s", line)
+
+
+def _check_profile(finished: Finished, report: Path) -> None:
+    """Raise unless nsys and the program did what they should.
+
+    nsys passes the program's exit code on. Once it got past running the program it prints `Generated:` and
+    writes what was recorded: a failure with either is the program's, one with neither is nsys's own. (For a
+    path with a quote or an ampersand 2022.4 writes the report but prints an error instead of that word.)
+    """
+    if not report.exists() and report.with_suffix(".qdstrm").exists():
+        raise ImporterBroken(
+            "nsys: its importer does not run, so only a .qdstrm is left; on Debian link the host folder "
+            "beside its target folder (envs/install-nsys.sh does it), elsewhere install libdw1 (libdw.so.1)"
+        )
+    if finished.exit_code:
+        told = f"exit code {_code_words(finished.exit_code)}, {_told(finished)}"
+        if report.exists() or "Generated:" in finished.stdout:
+            raise ProgramFailed(f"traced program: {told}; try it without nsys", finished.exit_code)
+        raise NsysFailed(f"nsys profile: {told}; see its log, or check the set-up with scripts/preflight.py")
+    if not report.exists():
+        remedy = "with CUDA the program must call cudaProfilerStart"
+        raise NsysFailed(f"nsys profile: wrote no report, {_told(finished)}; {remedy}")
+
+
+def _code_words(exit_code: int) -> str:
+    """An exit code as a shell gives it, with the signal's name where it stands for one."""
+    try:
+        return f"{exit_code} ({signal.Signals(exit_code - 128).name})"
+    except ValueError:
+        return str(exit_code)
+
+
+def _told(finished: Finished) -> str:
+    """The last line on stderr that says something."""
+    lines = [line.strip() for line in finished.stderr.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(_CHATTER)]
+    return repr(telling[-1]) if telling else "it said nothing"

@@ -1,0 +1,38 @@
+# Kernels, launches and durations per request, as tables.
+
+
+rule analyse:
+    input:
+        traces=lambda wildcards: traces_of(wildcards.case),
+        preflight="results/preflight.json",
+        sources=sources(
+            "contract.py",
+            "analysis/*.py",
+            "scripts/analyse_traces.py",
+            "scripts/_cli.py",
+        ),
+    output:
+        tables=report(
+            expand("results/tables/{{case}}/{table}.csv", table=TABLES),
+            caption="captions/tables.rst",
+            category="Tables",
+            subcategory="{case}",
+        ),
+        record="results/tables/{case}/traces.json",
+    log:
+        "logs/analyse/{case}.log",
+    conda:
+        "../envs/launchgap.yaml"
+    params:
+        options=lambda wildcards, input: [
+            f"--trace-dir=profiles/nsys/{wildcards.case}",
+            f"--preflight={input.preflight}",
+            "--strategies",
+            *config["traced_strategies"],
+        ],
+        folder=subpath(output.record, parent=True),
+    message:
+        "Counting kernels and launches of {wildcards.case}"
+    shell:
+        "python -m scripts.analyse_traces --case {wildcards.case:q} {params.options:q} -o {params.folder:q}"
+        " > {log:q} 2>&1"

@@ -1,0 +1,39 @@
+# The example report, rebuilt from the committed traces by the same rules: needs no GPU and no nsys.
+REFERENCE = project("profiles/reference")
+REFERENCE_CASES = sorted(path.parent.name for path in Path(REFERENCE).glob("*/latency.json"))
+
+
+use rule analyse as analyse_reference with:
+    input:
+        traces=lambda wildcards: sorted(map(str, Path(REFERENCE, wildcards.case).glob("*.*.*"))),
+        sources=rules.analyse.input.sources,
+    output:
+        tables=expand("results/reference/tables/{{case}}/{table}.csv", table=TABLES),
+        record="results/reference/tables/{case}/traces.json",
+    log:
+        "logs/reference/analyse/{case}.log",
+    params:
+        options=lambda wildcards: [f"--trace-dir={REFERENCE}/{wildcards.case}"],
+        folder=subpath(output.record, parent=True),
+
+
+use rule report as report_reference with:
+    input:
+        latency=expand(f"{REFERENCE}/{{case}}/latency.json", case=REFERENCE_CASES),
+        tables=expand("results/reference/tables/{case}/{table}.csv", case=REFERENCE_CASES, table=TABLES),
+        sources=rules.report.input.sources,
+    output:
+        html="results/reference/report.html",
+        markdown="results/reference/report.md",
+        record="results/reference/report.json",
+        figures=directory("results/reference/figures"),
+    log:
+        "logs/reference/report.log",
+    params:
+        options=[f"--latency-dir={REFERENCE}", "--tables-dir=results/reference/tables"],
+        folder=subpath(output.html, parent=True),
+
+
+rule reference:
+    input:
+        rules.report_reference.output.html,

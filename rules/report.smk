@@ -1,0 +1,43 @@
+# One page for everything that was measured and traced.
+
+
+rule report:
+    input:
+        latency=expand("results/latency/{case}/latency.json", case=CASES),
+        tables=lambda wildcards: tables_of(CASES),
+        preflight="results/preflight.json",
+        sources=sources(
+            "contract.py",
+            "analysis/*.py",
+            "analysis/*/*",
+            "scripts/build_report.py",
+            "scripts/_cli.py",
+        ),
+    output:
+        html=report("results/report.html", caption="captions/report.rst", category="Report"),
+        markdown="results/report.md",
+        record="results/report.json",
+        figures=report(
+            directory("results/figures"),
+            patterns=["{name}.svg"],
+            caption="captions/figures.rst",
+            category="Figures",
+            labels={"figure": "{name}"},
+        ),
+    log:
+        "logs/report.log",
+    conda:
+        "../envs/launchgap.yaml"
+    params:
+        # Not an option: a case that was added or taken away is a reason to write the report again.
+        cases=sorted(CASES),
+        options=[
+            "--latency-dir=results/latency",
+            "--tables-dir=results/tables",
+            "--preflight=results/preflight.json",
+        ],
+        folder=subpath(output.html, parent=True),
+    message:
+        "Writing {output.html}"
+    shell:
+        "python -m scripts.build_report {params.options:q} -o {params.folder:q} > {log:q} 2>&1"

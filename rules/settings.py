@@ -1,0 +1,167 @@
+"""The pipeline's settings: checks the configuration and says which cases and traces it asks for.
+
+Kept out of the Snakefile to be typed and tested; imported at every start of Snakemake, so nothing heavy here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator, ValidationError, validators
+
+from contract import (
+    DEFAULT_ATTENTION,
+    CaseFields,
+    LaunchgapError,
+    Strategy,
+    TraceMode,
+    case_name,
+    read_record,
+)
+from nsight.install import GRAPH_EXPORT_SINCE, parse_version
+
+_SHOWN_CHARACTERS = 60
+
+
+def prepare_environment(project: str) -> None:
+    """Let `python -m scripts.NAME` in a rule mean this project and the Python that runs Snakemake.
+
+    Holds whatever the work folder is. A conda environment (`--sdm conda`) still comes before that Python.
+    """
+    for name, first in (("PYTHONPATH", project), ("PATH", str(Path(sys.executable).parent))):
+        os.environ[name] = os.pathsep.join(filter(None, [first, os.environ.get(name)]))
+
+
+def check_folders(names: Sequence[str]) -> None:
+    """Check that folders exist or can be made, and can be written to, before anything is done for them.
+
+    Raises:
+        LaunchgapError: names the first one that cannot.
+    """
+    for name in names:
+        folder = next(path for path in (Path(name), *Path(name).absolute().parents) if path.exists())
+        if not folder.is_dir():
+            raise LaunchgapError(f"{name}: cannot be written (Not a directory); give a writable folder")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise LaunchgapError(f"{name}: cannot be written (no permission); give a writable folder")
+
+
+def check_config(config: Mapping[str, Any], schema_file: Path) -> None:
+    """Check a configuration against its schema and against itself.
+
+    Raises:
+        LaunchgapError: names the first key that is wrong, its value and what is allowed.
+    """
+    schema = yaml.safe_load(schema_file.read_text(encoding="utf-8"))
+    errors = _errors(config, schema)
+    if errors:
+        raise LaunchgapError(f"config: {_schema_message(errors[0])}")
+    _check_cases(config)
+    missing = [name for name in config["traced_strategies"] if name not in config["strategies"]]
+    if missing:
+        raise LaunchgapError(
+            f"config: traced_strategies: {missing[0]!r} is not measured; add it to strategies"
+        )
+
+
+def _errors(config: Mapping[str, Any], schema: dict[str, Any]) -> list[ValidationError]:
+    """What the schema refuses, in the order of the keys. As on a command line, 100.0 is no whole number."""
+    checker = Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _checker, value: isinstance(value, int) and not isinstance(value, bool)
+    )
+    strict = validators.extend(Draft202012Validator, type_checker=checker)  # type: ignore[no-untyped-call]
+    return sorted(strict(schema).iter_errors(config), key=lambda error: list(map(str, error.absolute_path)))
+
+
+def _schema_message(error: ValidationError) -> str:
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+    prefix = f"{where.removeprefix('.')}: " if where else ""
+    schema: dict[str, Any] = dict(error.schema) if isinstance(error.schema, Mapping) else {}
+    if error.validator in ("additionalProperties", "required"):
+        return prefix + _key_message(dict(error.instance), schema)  # type: ignore[arg-type]
+    shown = repr(error.instance)
+    if len(shown) > _SHOWN_CHARACTERS:
+        shown = shown[:_SHOWN_CHARACTERS] + "..."
+    return f"{prefix}{shown} is not allowed; give {schema.get('description', error.message)}"
+
+
+def _key_message(mapping: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    known = schema["properties"]
+    for key in mapping:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            return f"unknown key {key!r}; " + (
+                f"did you mean {close[0]!r}?" if close else f"use {', '.join(known)}"
+            )
+    missing = next(key for key in schema["required"] if key not in mapping)
+    return f"key {missing!r} is missing; give {known[missing]['description']}"
+
+
+def _check_cases(config: Mapping[str, Any]) -> None:
+    seen: set[str] = set()
+    for index, case in enumerate(config["cases"]):
+        where = f"config: cases[{index}]"
+        if case["prompt_length"] > case["max_length"]:
+            raise LaunchgapError(
+                f"{where}.prompt_length: {case['prompt_length']} is more than max_length, "
+                f"{case['max_length']}; shorten the prompt or raise max_length"
+            )
+        if case["model"].startswith((".", "/")) and not Path(case["model"]).is_dir():
+            raise LaunchgapError(
+                f"{where}.model: {case['model']!r} is no folder; give one that holds a model"
+            )
+        name = case_name(**case)
+        if name in seen:
+            raise LaunchgapError(
+                f"{where}: the name {name} is taken by an earlier case; remove one of the two"
+            )
+        seen.add(name)
+
+
+def cases(config: Mapping[str, Any]) -> dict[str, CaseFields]:
+    """The cases of a checked configuration by their names, which are also their folders'."""
+    named: dict[str, CaseFields] = {}
+    for case in config["cases"]:
+        name = case_name(**case)
+        named[name] = CaseFields(
+            name=name,
+            model=case["model"],
+            dtype=case["dtype"],
+            prompt_length=case["prompt_length"],
+            max_length=case["max_length"],
+            attn_implementation=case.get("attn_implementation", DEFAULT_ATTENTION),
+        )
+    return named
+
+
+def profiler(config: Mapping[str, Any]) -> str:
+    """The `profiler` setting; YAML reads a bare `off` as false."""
+    return str(config["profiler"] or "off")
+
+
+def wanted_traces(config: Mapping[str, Any], preflight_file: Path, latency_file: Path) -> list[str]:
+    """Names (`STRATEGY.MODE`) of the traces to make of one case, after preflight and measurement.
+
+    Node mode for every traced strategy that could be measured. Graph mode as well for graphs on a GPU, where
+    nsys can export it: only there a replay keeps its own speed.
+    """
+    preflight = read_record(preflight_file, "preflight")
+    measured = read_record(latency_file, "latency")["strategies"]
+    if not preflight["can_trace"]:
+        return []
+    version, _ = parse_version(preflight["nsys_version"])
+    graph_mode = preflight["device"] == "cuda" and version >= GRAPH_EXPORT_SINCE
+    names = []
+    for strategy in config["traced_strategies"]:
+        if measured[strategy]["status"] != "ok":
+            continue
+        names.append(f"{strategy}.{TraceMode.NODE}")
+        if graph_mode and strategy != Strategy.EAGER:
+            names.append(f"{strategy}.{TraceMode.GRAPH}")
+    return names

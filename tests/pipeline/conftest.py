@@ -1,0 +1,140 @@
+"""A small project: the real Snakefile, rules, nsight library and nsys; stand-ins for the slow programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STAND_INS = Path(__file__).with_name("standin")
+CASE = "bert-tiny-float32-p50-m128"
+SMALL = ("strategies=[eager, graph]", "traced_strategies=[eager, graph]")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project folder and how to run Snakemake in it."""
+
+    folder: Path
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def traces(self) -> Path:
+        return self.path(f"profiles/nsys/{CASE}")
+
+    def trace_files(self) -> list[str]:
+        return sorted(path.name for path in self.traces().iterdir() if not path.name.endswith(".lock"))
+
+    def start(
+        self, *arguments: str, config: tuple[str, ...] = SMALL, **environ: str
+    ) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "snakemake", *(arguments or ("--cores", "1"))]
+        return subprocess.Popen(
+            [*command, *(["--config", *config] if config else [])],
+            cwd=self.folder,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(
+        self, *arguments: str, config: tuple[str, ...] = SMALL, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, config=config, **environ)
+        try:
+            out, err = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def rules_to_run(self, *arguments: str, config: tuple[str, ...] = SMALL, **environ: str) -> set[str]:
+        """Names of the rules that a run would run, itself and its targets left out."""
+        done = self.run(*(arguments or ("all",)), "--cores", "1", "--dry-run", config=config, **environ)
+        assert done.returncode == 0, done.stderr
+        if "Nothing to be done" in done.stdout + done.stderr:
+            return set()
+        table = done.stdout.partition("Job stats:")[2].partition("total")[0]
+        names = {line.split()[0] for line in table.splitlines()[3:] if line.strip()}
+        return names - {"all", "reference"}
+
+    def rest(self) -> None:
+        """Forget the signs of life that the stand-ins leave, and how they were told to behave."""
+        for name in ("misbehave", "running", "unmeasurable"):
+            self.path(name).unlink(missing_ok=True)
+
+
+def make_project(folder: Path) -> Project:
+    ignored = shutil.ignore_patterns("__pycache__", "reference")
+    for name in ("rules", "config", "envs", "profiles/default", "nsight"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("inference", "analysis", "scripts", "profiles/nsys"):
+        (folder / name).mkdir()
+    for name in ("Snakefile", "contract.py"):
+        shutil.copy2(ROOT / name, folder / name)
+    for name in ("__init__.py", "_cli.py", "preflight.py", "capture_trace.py"):
+        shutil.copy2(ROOT / "scripts" / name, folder / "scripts" / name)
+    for path in STAND_INS.glob("*.py"):
+        shutil.copy2(path, folder / "scripts" / path.name)
+    shutil.copy2(STAND_INS / "run_graph.py", folder / "scripts/run_baseline.py")
+    return Project(folder)
+
+
+@pytest.fixture(scope="session")
+def finished_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose pipeline ran to the end once, in a folder whose name must be quoted everywhere."""
+    project = make_project(tmp_path_factory.mktemp("pipeline") / "it's 50% done; $HOME")
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    return project
+
+
+@pytest.fixture
+def finished(finished_master: Project, tmp_path: Path) -> Project:
+    """A copy of the finished project, for a test to change."""
+    folder = tmp_path / finished_master.folder.name
+    shutil.copytree(finished_master.folder, folder)
+    return Project(folder)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Project:
+    """A project in which nothing ran yet."""
+    return make_project(tmp_path / "project")
+
+
+@pytest.fixture
+def nothing_left() -> Callable[[Project], list[str]]:
+    """Command lines of processes that a project's captures left running."""
+
+    def left(project: Project) -> list[str]:
+        mark = f"LAUNCHGAP_CAPTURE={project.folder}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue
+        return found
+
+    return left
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"still waiting: {what}"
+        time.sleep(0.05)

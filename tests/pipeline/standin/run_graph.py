@@ -1,0 +1,37 @@
+"""Stands in for the traced programs: a range and a record. The file `misbehave` tells it to hang or fail."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import nvtx
+
+begin = time.monotonic()
+parser = argparse.ArgumentParser()
+parser.add_argument("--strategy", default="eager")
+parser.add_argument("--record", type=Path, required=True)
+parser.add_argument("--requests", type=int, required=True)
+arguments, _ = parser.parse_known_args()
+
+order = Path("misbehave").read_text() if Path("misbehave").exists() else ""
+with nvtx.annotate("request", domain="launchgap"):
+    Path("running").write_text(str(os.getpid()))
+    if order == "hang":
+        time.sleep(600)
+if order == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+if order == "fail":
+    sys.exit("the device ran out of patience")
+record = {
+    "schema_version": 1,
+    "kind": "trace",
+    "strategy": arguments.strategy,
+    "requests": arguments.requests,
+}
+arguments.record.write_text(json.dumps(record))
+with Path("clock").open("a") as clock:
+    clock.write(f"{begin} {time.monotonic()}\n")
