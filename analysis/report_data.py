@@ -96,15 +96,21 @@ class ReportData:
     preflight: PreflightRecord | None
 
 
-def gather(latency_dir: Path, tables_dir: Path, preflight_path: Path | None, output_dir: Path) -> ReportData:
-    """Read every case below `latency_dir`, with its tables where `tables_dir` has them.
+def gather(
+    latency_dir: Path,
+    tables_dir: Path,
+    preflight_path: Path | None,
+    output_dir: Path,
+    names: Sequence[str] = (),
+) -> ReportData:
+    """Read the named cases below `latency_dir`, or all, with their tables where `tables_dir` has them.
 
     Sources are named relative to `output_dir`, where the report will lie.
 
     Raises:
         LaunchgapError: `latency_dir` is missing or empty, or not one of its records can be read.
     """
-    folders = _case_folders(latency_dir)
+    folders = [latency_dir / name for name in names] or _case_folders(latency_dir)
     preflight, findings = _read_preflight(preflight_path)
     cases: list[CaseReport] = []
     broken: list[BrokenCase] = []

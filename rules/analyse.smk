@@ -10,6 +10,7 @@ rule analyse:
             "analysis/*.py",
             "scripts/analyse_traces.py",
             "scripts/_cli.py",
+            "scripts/_arguments.py",
         ),
     output:
         tables=report(

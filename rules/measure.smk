@@ -3,7 +3,9 @@
 
 checkpoint preflight:
     input:
-        sources("contract.py", "nsight/*.py", "scripts/preflight.py", "scripts/_cli.py"),
+        sources(
+            "contract.py", "nsight/*.py", "scripts/preflight.py", "scripts/_cli.py", "scripts/_arguments.py"
+        ),
     output:
         "results/preflight.json",
     log:

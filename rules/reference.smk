@@ -30,7 +30,12 @@ use rule report as report_reference with:
     log:
         "logs/reference/report.log",
     params:
-        options=[f"--latency-dir={REFERENCE}", "--tables-dir=results/reference/tables"],
+        options=[
+            f"--latency-dir={REFERENCE}",
+            "--tables-dir=results/reference/tables",
+            "--cases",
+            *REFERENCE_CASES,
+        ],
         folder=subpath(output.html, parent=True),
 
 

@@ -12,6 +12,7 @@ rule report:
             "analysis/*/*",
             "scripts/build_report.py",
             "scripts/_cli.py",
+            "scripts/_arguments.py",
         ),
     output:
         html=report("results/report.html", caption="captions/report.rst", category="Report"),
@@ -29,12 +30,12 @@ rule report:
     conda:
         "../envs/launchgap.yaml"
     params:
-        # Not an option: a case that was added or taken away is a reason to write the report again.
-        cases=sorted(CASES),
         options=[
             "--latency-dir=results/latency",
             "--tables-dir=results/tables",
             "--preflight=results/preflight.json",
+            "--cases",
+            *CASES,
         ],
         folder=subpath(output.html, parent=True),
     message:

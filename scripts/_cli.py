@@ -22,6 +22,8 @@ _REMEDIES = {
     errno.EACCES: "give a path that you may write to",
     errno.EPERM: "give a path that you may write to",
     errno.EROFS: "give a path outside the read-only file system",
+    errno.ENOENT: "give a path that exists or can be made",
+    errno.EEXIST: "give a path where no file stands in the way of a folder",
     errno.ENOTDIR: "give a path whose parent is a folder",
     errno.EISDIR: "give a file's path, not a folder's",
 }

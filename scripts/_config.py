@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from contract import LaunchgapError
-from scripts._options import Parser
+from scripts._arguments import Parser
 
 
 def parse_with_config(parser: Parser, argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from contract import Strategy, TraceRecord
 from inference.traced import run_traced
+from scripts._arguments import Parser, seconds, whole
 from scripts._cli import write_text_atomic
-from scripts._options import Parser, add_case_options, case_options, seconds, whole
+from scripts._options import add_case_options, case_options
 
 
 def run(description: str | None, strategies: Sequence[Strategy], argv: Sequence[str] | None = None) -> int:

@@ -19,13 +19,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from analysis.attribute import RangeSelector
 from analysis.case import analyse_case
 from contract import LaunchgapError, read_record
+from scripts._arguments import Parser
 from scripts._cli import run_main, write_text_atomic
 
 log = logging.getLogger(__name__)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = Parser(description=__doc__.splitlines()[0] if __doc__ else None)
     add = parser.add_argument
     add("--case", required=True, metavar="NAME", help="name of the case, as its folders are called")
     add("--trace-dir", type=Path, required=True, metavar="DIR", help="folder of the traces and their records")

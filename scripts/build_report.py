@@ -11,11 +11,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from analysis.report import gather, render
+from scripts._arguments import Parser
 from scripts._cli import require_writable, run_main, write_bytes_atomic
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     add = parser.add_argument
     add(
         "--latency-dir",
@@ -40,6 +41,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add(
         "-o", "--output-dir", type=Path, default=Path("results"), metavar="DIR", help="(default: %(default)s)"
     )
+    add("--cases", nargs="+", default=(), metavar="NAME", help="cases to show (default: all that are there)")
     return parser.parse_args(argv)
 
 
@@ -47,7 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the report; a broken case is told on stderr and in the report, and the others stand."""
     arguments = _parse(argv)
     require_writable(arguments.output_dir)
-    data = gather(arguments.latency_dir, arguments.tables_dir, arguments.preflight, arguments.output_dir)
+    data = gather(
+        arguments.latency_dir,
+        arguments.tables_dir,
+        arguments.preflight,
+        arguments.output_dir,
+        arguments.cases,
+    )
     for case in data.broken:
         print(f"warning: {' '.join(case.reason.split())}", file=sys.stderr)
     for name, content in render(data).items():

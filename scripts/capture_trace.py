@@ -22,6 +22,7 @@ from nsight.gpu import find_gpu
 from nsight.install import find_nsys
 from nsight.processes import exit_on_signals, starter_alive
 from nsight.trace import Traced
+from scripts._arguments import Parser
 from scripts._cli import run_main
 
 
@@ -35,7 +36,7 @@ def _seconds(text: str) -> float:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     usage = "%(prog)s --output STEM [options] -- PROGRAM [ARGUMENT ...]"
-    add = (parser := argparse.ArgumentParser(description=__doc__, usage=usage)).add_argument
+    add = (parser := Parser(description=__doc__, usage=usage)).add_argument
     add("--output", type=Path, required=True, metavar="STEM", help="path of the three files without suffix")
     add(
         "--trace-mode",

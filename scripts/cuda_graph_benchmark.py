@@ -27,16 +27,10 @@ from inference.case import open_case
 from inference.devices import resolve_device
 from inference.latency import measure_case
 from inference.session import baseline_infer, configure, cuda_graph_infer
+from scripts._arguments import Parser, percent, seconds, whole
 from scripts._cli import EXIT_USER_ERROR, require_writable, run_main, write_bytes_atomic, write_text_atomic
 from scripts._config import parse_with_config
-from scripts._options import (
-    Parser,
-    add_case_options,
-    case_options,
-    percent,
-    seconds,
-    whole,
-)
+from scripts._options import add_case_options, case_options
 
 __all__ = ["baseline_infer", "configure", "cuda_graph_infer", "main"]
 

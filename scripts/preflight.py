@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -15,12 +14,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nsight.preflight import preflight
 from nsight.processes import exit_on_signals
+from scripts._arguments import Parser
 from scripts._cli import run_main, write_text_atomic
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Log the findings and write the record; fails where the GPU or the profiler is required and missing."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="(default: auto)")
     parser.add_argument(
         "--profiler",

@@ -16,13 +16,14 @@ from analysis.attribute import RangeSelector
 from analysis.leaks import find_leaks
 from analysis.scrub import scrub
 from contract import LaunchgapError
+from scripts._arguments import Parser
 from scripts._cli import run_main, write_bytes_atomic
 
 log = logging.getLogger(__name__)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     add = parser.add_argument
     add("input", type=Path, metavar="IN.sqlite", help="trace as `nsys export` wrote it")
     add("output", type=Path, metavar="OUT.sqlite", help="file to write; packed if it ends in .gz")

@@ -12,6 +12,8 @@ from inference.benchmark import BenchmarkSettings, failures, measure, require_so
 from inference.case import CaseOptions, ReadyCase, open_case
 from inference.graphed import CapturedForward
 from inference.latency import measure_case
+from inference.request import run_request
+from inference.strategies import EagerForward
 
 ALL = list(Strategy)
 
@@ -80,17 +82,17 @@ def test_a_failed_strategy_leaves_the_others(
 def test_a_strategy_that_fails_half_way_loses_its_samples(
     case: ReadyCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, calls = benchmark.run_request, []
+    original, calls = run_request, []
 
-    def run_request(strategy: object, *arguments: object, **options: object) -> object:
-        if isinstance(strategy, benchmark.EagerForward):
+    def fails_late(strategy: object, *arguments: object, **options: object) -> object:
+        if isinstance(strategy, EagerForward):
             return original(strategy, *arguments, **options)  # type: ignore[arg-type]
         calls.append(strategy)
         if len(calls) > 5:
             raise torch.cuda.OutOfMemoryError("out of memory")
         return original(strategy, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(benchmark, "run_request", run_request)
+    monkeypatch.setattr(benchmark, "run_request", fails_late)
     results, _ = measure(case, settings(strategies=[Strategy.EAGER, Strategy.GRAPH]))
     assert len(results["eager"]["event_ms"]) == 4
     assert results["graph"]["status"] == "failed"
