@@ -50,6 +50,11 @@ open: ## show results/report.html in a browser
 reference: $(installed) ## rebuild the example report from the committed traces; needs no GPU and no nsys
 	@$(snakemake) reference
 
+.PHONY: example-report
+example-report: reference ## put the rebuilt example report into docs/example-report
+	@rm -rf docs/example-report && mkdir -p docs/example-report
+	@cp -r results/reference/. docs/example-report && rm -f docs/example-report/figures/{*.svg,.snakemake_timestamp}
+
 .PHONY: snakemake-report
 snakemake-report: report ## pack results and how they were made into results/snakemake-report.html
 	@$(snakemake) --report results/snakemake-report.html

@@ -159,7 +159,7 @@ def _split_words(split: TimeSplit) -> str:
     share = split.gpu_busy_ms / split.latency_ms * 100
     words = f"GPU busy {format_ms(split.gpu_busy_ms)} ({share:.0f} %)"
     if split.gpu_idle_ms < 0:
-        return f"{words}, stretched by tracing"
+        return f"{words}, by tracing"
     if split.launch_api_ms is not None:
         words += f", launch calls {format_ms(split.launch_api_ms)}"
     return words

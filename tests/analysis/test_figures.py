@@ -145,7 +145,7 @@ def test_time_bars_split_the_latency_into_busy_and_idle() -> None:
 def test_busy_beyond_the_latency_is_shown_and_blamed_on_tracing() -> None:
     figure = where_time_went([TimeSplit("graph", 1.0, 1.4, 0.01)], "t")
     assert SPLITS[0].gpu_idle_ms == pytest.approx(3.1)
-    assert "GPU busy 1.40 ms (140 %), stretched by tracing" in words(figure)
+    assert "GPU busy 1.40 ms (140 %), by tracing" in words(figure)
 
 
 def test_an_untraced_strategy_is_not_split() -> None:
