@@ -44,8 +44,10 @@ rule all:
     default_target: True
     input:
         "results/report.html",
-        # Named here too, since a report that exists does not ask for the checkpoint of a case added later.
+        # A report that exists asks neither for a case added later nor for a table or trace that was lost.
         rules.report.input.latency,
+        lambda wildcards: tables_of(CASES),
+        lambda wildcards: [path for case in CASES for path in traces_of(case)],
 
 
 onerror:

@@ -6,6 +6,7 @@ from pathlib import Path
 sys.path.insert(0, workflow.basedir)  # the libraries lie beside the Snakefile
 
 from contract import LaunchgapError
+from snakemake.exceptions import WorkflowError
 from nsight.gpu import find_gpu
 from nsight.preflight import host_fingerprint
 from rules import settings
@@ -88,7 +89,10 @@ def trace_names(case):
     """Traces to make of a case, known once this host was looked at and the case was measured."""
     preflight = checkpoints.preflight.get().output[0]
     latency = checkpoints.measure.get(case=case).output.record
-    return settings.wanted_traces(config, Path(preflight), Path(latency))
+    try:
+        return settings.wanted_traces(config, Path(preflight), Path(latency))
+    except LaunchgapError as error:
+        raise WorkflowError(str(error)) from None
 
 
 def traces_of(case):

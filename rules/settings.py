@@ -150,15 +150,20 @@ def wanted_traces(config: Mapping[str, Any], preflight_file: Path, latency_file:
 
     Node mode for every traced strategy that could be measured. Graph mode as well for graphs on a GPU, where
     nsys can export it: only there a replay keeps its own speed.
+
+    Raises:
+        LaunchgapError: a record that is broken or lacks a traced strategy.
     """
     preflight = read_record(preflight_file, "preflight")
-    measured = read_record(latency_file, "latency")["strategies"]
+    measured = read_record(latency_file, "latency").get("strategies", {})
     if not preflight["can_trace"]:
         return []
     version, _ = parse_version(preflight["nsys_version"])
     graph_mode = preflight["device"] == "cuda" and version >= GRAPH_EXPORT_SINCE
     names = []
     for strategy in config["traced_strategies"]:
+        if strategy not in measured:
+            raise LaunchgapError(f"{latency_file}: holds no strategy {strategy}; delete it and make it again")
         if measured[strategy]["status"] != "ok":
             continue
         names.append(f"{strategy}.{TraceMode.NODE}")

@@ -84,7 +84,7 @@ def make_project(folder: Path) -> Project:
         (folder / name).mkdir()
     for name in ("Snakefile", "contract.py"):
         shutil.copy2(ROOT / name, folder / name)
-    for name in ("__init__.py", "_cli.py", "preflight.py", "capture_trace.py"):
+    for name in ("__init__.py", "_arguments.py", "_cli.py", "preflight.py", "capture_trace.py"):
         shutil.copy2(ROOT / "scripts" / name, folder / "scripts" / name)
     for path in STAND_INS.glob("*.py"):
         shutil.copy2(path, folder / "scripts" / path.name)

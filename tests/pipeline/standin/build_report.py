@@ -8,11 +8,14 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--latency-dir", type=Path, required=True)
 parser.add_argument("--tables-dir", type=Path, required=True)
 parser.add_argument("--preflight", type=Path)
+parser.add_argument("--cases", nargs="+", default=[])
 parser.add_argument("-o", "--output-dir", type=Path, required=True)
 arguments = parser.parse_args()
 
 found = {
-    "latency": sorted(path.parent.name for path in arguments.latency_dir.glob("*/latency.json")),
+    "latency": sorted(
+        name for name in arguments.cases if (arguments.latency_dir / name / "latency.json").exists()
+    ),
     "tables": {
         path.parent.name: json.loads(path.read_text()) for path in arguments.tables_dir.glob("*/traces.json")
     },
