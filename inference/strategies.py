@@ -30,7 +30,7 @@ class ForwardStrategy(Protocol):
 
 
 class EagerForward:
-    """The model as transformers runs it, without a KV cache or a mask (which makes it synchronise)."""
+    """The model as transformers runs it, without a KV cache or a mask (checked with a wait)."""
 
     capture_s: float | None = None
     pool_bytes: int | None = None
