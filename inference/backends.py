@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,6 +23,10 @@ WARM_UP_CALLS = 3
 """Eager calls on the capture stream before capture: cuBLAS workspaces and lazy allocations happen there."""
 
 
+Pool = tuple[int, int]
+"""Handle of a memory pool, as `torch.cuda.graph_pool_handle` gives it."""
+
+
 class Graph(Protocol):
     """What a captured forward pass can do."""
 
@@ -31,6 +35,13 @@ class Graph(Protocol):
 
     def reset(self) -> None:
         """Free the graph; it cannot be replayed afterwards."""
+
+
+class Mark(Protocol):
+    """A place in the device's queue of work."""
+
+    def wait(self) -> None:
+        """Block the host until the device has passed it."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +59,34 @@ class Backend(Protocol):
     device: torch.device
     simulated: bool
 
-    def capture(self, forward: Callable[[], torch.Tensor]) -> Capture:
+    def new_pool(self) -> Pool | None:
+        """A memory pool that several captures may share, or None where there are none.
+
+        Sharing is safe if whatever a graph leaves behind is copied, within the graph, out of the pool: the
+        intermediates of one graph then may overwrite those of another between replays.
+        """
+
+    def capture(
+        self,
+        forward: Callable[[], torch.Tensor],
+        pool: Pool | None = None,
+        generators: Sequence[torch.Generator] = (),
+    ) -> Capture:
         """Warm up, capture one call and return the graph with its static output.
+
+        Random operations of a replay draw from `generators`, reseeded at any time by `manual_seed`, if the
+        forward pass names them. After a failure throw them away, with every graph that they serve: torch has
+        no way to take one out of a broken capture.
 
         Raises:
             CaptureError: an operation that a graph cannot hold.
         """
+
+    def host_buffer(self, length: int) -> torch.Tensor:
+        """Host memory for int64 numbers, shape (length,), that the device can write without waiting."""
+
+    def mark(self) -> Mark:
+        """Mark the end of all work queued on the current stream so far."""
 
     def start_timer(self) -> None:
         """Mark the beginning of the timed region on the current stream."""
@@ -78,7 +111,16 @@ class CudaBackend:
         self._start = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
 
-    def capture(self, forward: Callable[[], torch.Tensor]) -> Capture:
+    def new_pool(self) -> Pool | None:
+        """See `Backend.new_pool`."""
+        return torch.cuda.graph_pool_handle()
+
+    def capture(
+        self,
+        forward: Callable[[], torch.Tensor],
+        pool: Pool | None = None,
+        generators: Sequence[torch.Generator] = (),
+    ) -> Capture:
         """See `Backend.capture`. Warm-up and capture share a side stream, since workspaces are per stream."""
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
@@ -90,17 +132,34 @@ class CudaBackend:
         torch.cuda.empty_cache()
         before_bytes = torch.cuda.memory_reserved(self.device)
         graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
         with (
             _garbage_collection_off(),
             _as_capture_error(),
             _generator_kept(self.device),
-            torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
+            torch.cuda.graph(
+                graph,
+                pool=pool,  # type: ignore[arg-type]  # a NewType of the tuple
+                stream=stream,
+                capture_error_mode="thread_local",
+            ),
         ):
             output = forward()
         # The first replay uploads the graph to the device: it must not be the first one timed.
         graph.replay()
         self.synchronize()
         return Capture(graph, output, torch.cuda.memory_reserved(self.device) - before_bytes)
+
+    def host_buffer(self, length: int) -> torch.Tensor:
+        """See `Backend.host_buffer`: pinned, so that copies into it are asynchronous."""
+        return torch.zeros(length, dtype=torch.int64, pin_memory=True)
+
+    def mark(self) -> Mark:
+        """See `Backend.mark`: a CUDA event."""
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.device))
+        return _EventMark(event)
 
     def start_timer(self) -> None:
         """See `Backend.start_timer`."""
@@ -119,6 +178,21 @@ class CudaBackend:
         torch.cuda.synchronize(self.device)
 
 
+@dataclass(frozen=True)
+class _EventMark:
+    event: torch.cuda.Event
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+
+class _Passed:
+    """The mark of a device that has finished whenever a call returns."""
+
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+
 class SimulationBackend:
     """The CPU stand-in: operations recorded and replayed under a graph's rules, timed by `perf_counter`."""
 
@@ -128,12 +202,29 @@ class SimulationBackend:
         self.device = torch.device("cpu")
         self._start_s = self._end_s = 0.0
 
-    def capture(self, forward: Callable[[], torch.Tensor]) -> Capture:
-        """See `Backend.capture`."""
+    def new_pool(self) -> Pool | None:
+        """None: a recording keeps storages of its own."""
+        return None
+
+    def capture(
+        self,
+        forward: Callable[[], torch.Tensor],
+        pool: Pool | None = None,  # noqa: ARG002 - of CUDA only
+        generators: Sequence[torch.Generator] = (),  # noqa: ARG002
+    ) -> Capture:
+        """See `Backend.capture`. A replayed operation draws from the generator it was recorded with."""
         graph = RecordedGraph()
         with record(graph):
             output = forward()
         return Capture(graph, output, graph.pool_bytes)
+
+    def host_buffer(self, length: int) -> torch.Tensor:
+        """See `Backend.host_buffer`."""
+        return torch.zeros(length, dtype=torch.int64)
+
+    def mark(self) -> Mark:
+        """See `Backend.mark`."""
+        return _Passed()
 
     def start_timer(self) -> None:
         """See `Backend.start_timer`."""
