@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import perf_counter
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from contract import LaunchgapError, RangeName
 from inference.annotate import Annotate, nothing
@@ -61,6 +63,8 @@ def as_prompt(input_ids: torch.Tensor, vocab_size: int) -> torch.Tensor:
         LaunchgapError: no integers, more than one sequence, none at all, or an id outside the vocabulary,
             which on the GPU would poison the process.
     """
+    if not isinstance(input_ids, torch.Tensor):
+        raise LaunchgapError(f"input_ids of type {type(input_ids).__name__}: give a tensor of token ids")
     if input_ids.is_floating_point() or input_ids.is_complex() or input_ids.dtype is torch.bool:
         raise LaunchgapError(
             f"input_ids of {input_ids.dtype}: token ids are integers; tokenise the text first"
@@ -79,3 +83,49 @@ def as_prompt(input_ids: torch.Tensor, vocab_size: int) -> torch.Tensor:
             "use the model's own tokeniser"
         )
     return prompt
+
+
+def host_tokens(input_ids: torch.Tensor, vocab_size: int) -> NDArray[np.int64]:
+    """Token ids as `as_prompt` takes them, checked, on the host, shape (n,): where microseconds count.
+
+    Ids on a device are brought to the host, which waits for that device: they cannot be checked otherwise.
+
+    Raises:
+        LaunchgapError: see `as_prompt`.
+    """
+    if getattr(input_ids, "dtype", None) is torch.int64:
+        shape = input_ids.shape
+        if (len(shape) == 1 or (len(shape) == 2 and shape[0] == 1)) and shape[-1] > 0:
+            tokens: NDArray[np.int64] = input_ids.cpu().numpy().reshape(-1)
+            # Seen as unsigned, a negative id is a large one: one pass finds both.
+            if int(tokens.view(np.uint64).max()) < vocab_size:
+                return tokens
+    return as_prompt(input_ids, vocab_size)[0].cpu().numpy().astype(np.int64)
+
+
+def real_span(attention_mask: torch.Tensor, length: int) -> tuple[int, int]:
+    """First real token and one past the last, by a mask of ones and zeros, shape (1, length).
+
+    Raises:
+        LaunchgapError: another shape or other values, no real token, or zeros between real tokens.
+    """
+    if not isinstance(attention_mask, torch.Tensor):
+        raise LaunchgapError(f"attention_mask of type {type(attention_mask).__name__}: give a tensor")
+    if attention_mask.shape not in ((1, length), (length,)):
+        raise LaunchgapError(
+            f"attention_mask of shape {tuple(attention_mask.shape)}: the prompt has shape (1, {length}); "
+            "give one value for each token"
+        )
+    mask = attention_mask.reshape(-1).float().cpu().numpy()
+    ones = np.flatnonzero(mask)
+    if not (mask[ones] == 1).all():
+        raise LaunchgapError("attention_mask has values other than 0 and 1; give 1 for tokens, 0 for padding")
+    if ones.size == 0:
+        raise LaunchgapError("attention_mask hides every token; give 1 for at least one")
+    start, end = int(ones[0]), int(ones[-1]) + 1
+    if end - start != ones.size:
+        hole = start + int(np.flatnonzero(mask[start:end] == 0)[0])
+        raise LaunchgapError(
+            f"attention_mask has a hole at token {hole}; only padding at either end can be left out"
+        )
+    return start, end

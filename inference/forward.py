@@ -1,0 +1,284 @@
+"""`GraphedForward`: a causal LM answering prompts of any short length through CUDA graphs.
+
+    with GraphedForward(model, lengths=(64, 128, 256)) as forward:
+        logits = forward(input_ids)  # (1, vocabulary): what follows the last token
+
+Built once: every length is captured, proved equal to eager and timed against it. A request takes the smallest
+length that fits, is padded to it, and costs the host one copy and one launch. What a capture baked in is
+checked on every call, while the GPU works; see `inference.guards`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from operator import index
+from types import TracebackType
+from typing import Literal, Self, SupportsIndex
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from contract import CaptureError, LaunchgapError
+from inference.backends import make_backend
+from inference.calling import Logits, ModelCall, vocabulary_of
+from inference.guards import ModelGuard, refuse_autocast, refuse_training
+from inference.ladder import Ladder, LadderOptions, LedgerEntry
+from inference.request import host_tokens, real_span
+from inference.staging import PaddingSide
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_LENGTHS = (64, 128, 256, 512, 1024)
+"""Captured lengths, in tokens, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A ladder, and the model as it was when the ladder was built."""
+
+    call: ModelCall
+    ladder: Ladder
+    guard: ModelGuard
+
+
+class GraphedForward:
+    """Logits of one prompt at a time, batch 1, from a model in inference mode.
+
+    Not for several threads: a call while another is running is refused at once, since it would overwrite the
+    other's input. One runner for each thread shares the weights and nothing else. The CUDA stream may change
+    between calls.
+
+    Attributes:
+        model: the model given.
+        logits: which logits are given, `last` or `all`.
+        padding_side: where prompts are padded.
+        ledger: what became of each length, ascending.
+        recaptures: how often the model had changed and everything was captured again.
+
+    Args:
+        model: a causal LM of transformers, in eval mode, on one device.
+        lengths: captured lengths in tokens; None for `DEFAULT_LENGTHS` as far as the model has positions.
+        logits: `last` for those after the last token, `all` for those of every token.
+        padding_side: where a prompt is padded to the captured length. Both give the same answer; right
+            is faster, since a causal model then needs no mask.
+        copy: False returns a view of the one static buffer, valid until the next call.
+        strict: raise where a length would be left eager for another reason than speed.
+        over: what to do with prompts above the largest length.
+        on_change: what to do when weights, dtype, device or attention implementation have changed.
+        only_if_faster: leave a length eager whose graph is not faster; None for yes on a GPU, no on the
+            simulation, where nothing gets faster.
+
+    Raises:
+        LaunchgapError: a model or lengths that cannot be used; with `strict`, CaptureError.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of its own with a usual answer
+        self,
+        model: PreTrainedModel,
+        lengths: Sequence[int] | None = None,
+        *,
+        logits: Logits = "last",
+        padding_side: PaddingSide = "right",
+        copy: bool = True,
+        strict: bool = False,
+        over: Literal["raise", "eager"] = "raise",
+        on_change: Literal["recapture", "raise"] = "recapture",
+        only_if_faster: bool | None = None,
+    ) -> None:
+        _check_choice("logits", logits, ("last", "all"))
+        _check_choice("padding_side", padding_side, ("right", "left"))
+        _check_choice("over", over, ("raise", "eager"))
+        _check_choice("on_change", on_change, ("recapture", "raise"))
+        self.ledger: tuple[LedgerEntry, ...] = ()
+        self.recaptures = 0
+        self.logits: Logits = logits
+        self.padding_side: PaddingSide = padding_side
+        self.model = model
+        self._lengths, self._copy = lengths, copy
+        self._strict, self._only_if_faster = strict, only_if_faster
+        self._over, self._on_change = over, on_change
+        self._lock = threading.Lock()
+        self._closed = False
+        self._built: _Built | None = None
+        self._build()
+
+    def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits of a prompt, (1, vocabulary), or with `logits="all"` (1, real tokens, vocabulary).
+
+        The GPU may still be at work on them, as on any CUDA tensor.
+
+        Args:
+            input_ids: token ids, shape (1, n) or (n,). On the host they cost no wait.
+            attention_mask: ones and zeros of the same shape; padding at either end is left out, and the
+                answer is that of the real tokens alone.
+
+        Raises:
+            LaunchgapError: ids or mask that cannot be used, a prompt that is too long, a model in training
+                mode or, with `on_change="raise"`, changed; a call beside another; a closed runner.
+        """
+        with self._alone():
+            answer = self._attempt(self._built or self._build(), input_ids, attention_mask)
+            if answer is None:
+                self.recaptures += 1
+                answer = self._attempt(self._build(), input_ids, attention_mask)
+            if answer is None:
+                raise LaunchgapError("the model changes during a call; leave it alone until that returns")
+            return answer
+
+    def close(self) -> None:
+        """Free all graphs and their pool. May be called twice.
+
+        Raises:
+            LaunchgapError: another thread is in the middle of a call.
+        """
+        if not self._closed:
+            with self._alone():
+                self._closed = True
+                self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._lock.acquire(blocking=False):
+            raise LaunchgapError(
+                "this runner is in the middle of another call; make one GraphedForward for each thread, "
+                "or take turns"
+            )
+        try:
+            if self._closed:
+                raise LaunchgapError("this runner was closed; make a new GraphedForward")
+            yield
+        finally:
+            self._lock.release()
+
+    def _attempt(
+        self, built: _Built, input_ids: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """Check the request and answer it; None if the model has changed and must be captured again."""
+        try:
+            tokens = host_tokens(input_ids, built.call.vocabulary)
+            if attention_mask is not None:
+                start, end = real_span(attention_mask, tokens.size)
+                tokens = tokens[start:end]
+            self._check_length(built, tokens.size)
+        except LaunchgapError:  # which a model with a larger vocabulary by now would perhaps not say
+            if not self._has_changed(built):
+                raise
+            return None
+        return self._answer(built, tokens)
+
+    def _answer(self, built: _Built, tokens: NDArray[np.int64]) -> torch.Tensor | None:
+        """Logits, or None if the model has changed.
+
+        A replay is launched before the model is looked at, so that both take place at once.
+        """
+        rung = built.ladder.find(tokens.size)
+        if rung is None:
+            return None if self._has_changed(built) else built.ladder.eager(tokens)
+        try:
+            logits = built.ladder.launch(rung, tokens)
+            answer = logits.clone() if self._copy else logits
+        except CaptureError:  # the simulation sees for itself that a tensor has moved
+            if not self._has_changed(built):
+                raise
+            return None
+        return None if self._has_changed(built) else answer
+
+    def _has_changed(self, built: _Built) -> bool:
+        refuse_autocast(built.call.device)
+        if not built.ladder.rungs:
+            # Eager follows the model by itself; only what requests are checked against was kept.
+            built.guard.refuse_training()
+            return vocabulary_of(self.model) != built.call.vocabulary
+        change = built.guard.changed()
+        if change is None:
+            return False
+        if self._on_change == "raise":
+            raise LaunchgapError(
+                f"the model has changed since it was captured ({change}); make a new GraphedForward, "
+                'or use on_change="recapture"'
+            )
+        logger.warning("the model has changed (%s) and is captured again", change)
+        return True
+
+    def _build(self) -> _Built:
+        """Capture everything, after freeing what was captured before."""
+        self._drop()
+        call = ModelCall(self.model, self.logits)
+        refuse_training(self.model.modules())
+        refuse_autocast(call.device)
+        backend = make_backend(call.device)
+        options = LadderOptions(
+            _usable_lengths(self._lengths, call.positions),
+            self.padding_side,
+            strict=self._strict,
+            timed=not backend.simulated if self._only_if_faster is None else self._only_if_faster,
+        )
+        on_device = torch.cuda.device(call.device) if call.device.type == "cuda" else nullcontext()
+        # Static storage made under a caller's inference_mode could not be written to outside of it.
+        with torch.inference_mode(False), on_device:
+            ladder = Ladder(call, backend, options)
+        self._built = _Built(call, ladder, ModelGuard(self.model))
+        self.ledger = ladder.ledger
+        return self._built
+
+    def _drop(self) -> None:
+        built, self._built = self._built, None
+        if built is not None:
+            built.ladder.close()
+
+    def _check_length(self, built: _Built, n: int) -> None:
+        if n > built.call.positions:
+            raise LaunchgapError(
+                f"prompt of {n} tokens: the model has {built.call.positions} positions; shorten the prompt"
+            )
+        longest = built.ladder.longest
+        if n > longest and self._over == "raise":
+            raise LaunchgapError(
+                f"prompt of {n} tokens: the longest captured length is {longest}; shorten the prompt, "
+                'capture a longer length, or use over="eager"'
+            )
+
+
+def _usable_lengths(lengths: Sequence[int] | None, positions: int) -> tuple[int, ...]:
+    """The lengths asked for, or the usual ones cut to the model's positions.
+
+    Raises:
+        LaunchgapError: none, no whole numbers of at least 1, or more than the model has positions.
+    """
+    if lengths is None:
+        return tuple(dict.fromkeys(min(length, positions) for length in DEFAULT_LENGTHS))
+    if not isinstance(lengths, Iterable):
+        raise LaunchgapError(f"lengths {lengths!r}: give a sequence of captured lengths, such as (64, 128)")
+    usable = tuple(map(_whole_number, lengths))
+    if not usable:
+        raise LaunchgapError("no lengths: give at least one captured length, such as 64")
+    if max(usable) > positions:
+        raise LaunchgapError(
+            f"length {max(usable)}: the model has {positions} positions; use lengths up to {positions}"
+        )
+    return usable
+
+
+def _whole_number(length: object) -> int:
+    if not isinstance(length, SupportsIndex) or isinstance(length, bool) or index(length) < 1:
+        raise LaunchgapError(f"length {length!r}: must be a whole number of 1 or more")
+    return index(length)
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise LaunchgapError(f"{name} {value!r}: unknown; use {' or '.join(choices)}")
