@@ -1,0 +1,86 @@
+"""Whether generated tokens are those of `model.generate`, and how near a call it was where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from contract import LaunchgapError
+from inference.calling import ModelCall
+from inference.generation_request import GenerationRequest
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Greedy tokens of two sides, and both sides' view of the first choice in which they differ.
+
+    In half precision two likely tokens may be a rounding apart, and either is right: the logits tell. Each
+    pair holds the logit of our token and that of theirs.
+
+    Attributes:
+        tokens: ours.
+        reference: those of `model.generate`.
+        first_divergence: index of the first difference, None where there is none.
+        logits: our logits there.
+        reference_logits: theirs.
+    """
+
+    tokens: tuple[int, ...]
+    reference: tuple[int, ...]
+    first_divergence: int | None = None
+    logits: tuple[float, float] | None = None
+    reference_logits: tuple[float, float] | None = None
+
+
+@torch.no_grad()
+def compare(
+    call: ModelCall,
+    request: GenerationRequest,
+    tokens: Sequence[int],
+    logits_at: Callable[[int], torch.Tensor],
+) -> Agreement:
+    """Let `model.generate` greedily continue the prompt of a request, and compare.
+
+    Args:
+        call: the model.
+        request: its prompt.
+        tokens: ours, chosen greedily, without an end of sequence.
+        logits_at: our logits, shape (1, vocabulary), from which the token of an index was chosen.
+
+    Raises:
+        LaunchgapError: the model has no `generate`.
+    """
+    outputs = _generated(call, request, len(tokens))
+    reference = outputs.sequences[0, request.prompt.size :].tolist()
+    index = next((i for i, (a, b) in enumerate(zip(tokens, reference, strict=True)) if a != b), None)
+    if index is None:
+        return Agreement(tuple(tokens), tuple(reference))
+    pair = [tokens[index], reference[index]]
+    ours, theirs = (logits[0, pair].tolist() for logits in (logits_at(index), outputs.logits[index]))
+    return Agreement(tuple(tokens), tuple(reference), index, (ours[0], ours[1]), (theirs[0], theirs[1]))
+
+
+def _generated(call: ModelCall, request: GenerationRequest, count: int) -> Any:  # noqa: ANN401 - transformers' own
+    generate: Any = getattr(call.model, "generate", None)
+    if generate is None:
+        raise LaunchgapError(
+            f"model {type(call.model).__name__}: has no generate(); there is nothing to compare with"
+        )
+    ids = torch.from_numpy(request.prompt)[None].to(call.device)
+    # What a model's own generation settings would add (penalties, an end of sequence) is not greedy choice.
+    return generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=count,
+        do_sample=False,
+        num_beams=1,
+        repetition_penalty=1.0,
+        no_repeat_ngram_size=0,
+        eos_token_id=None,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
