@@ -105,6 +105,9 @@ def test_leftovers_of_a_killed_run_go(fake_nsys: FakeNsys, traced: MakeTraced, t
         folder.mkdir(parents=True)
         (folder / "trace.nsys-rep").touch()
     running = subprocess.Popen(["sleep", "600"], env={"LAUNCHGAP_CAPTURE": str(dead)})
+    # Popen returns when the program is being loaded, a moment before its environment can be read.
+    while str(dead).encode() not in Path(f"/proc/{running.pid}/environ").read_bytes():
+        assert running.poll() is None
     try:
         capture(fake_nsys(WORKING), traced("ok"), traces / "graph.node", os.environ)
         assert running.wait(timeout=30) == -9
