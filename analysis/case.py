@@ -34,7 +34,11 @@ _SIMULATED = "the CPU simulation ran: there are NVTX ranges, but no launches and
 
 @dataclass(frozen=True)
 class TraceEntry:
-    """What became of one trace; an entry of `traces.json`."""
+    """What became of one trace; an entry of `traces.json`.
+
+    `nsys_version` is the nsys that captured, by the record beside the trace, or by the export where there is
+    no record; `export_version` is always the export's word, which another part of the same nsys writes.
+    """
 
     strategy: str
     trace_mode: str
@@ -45,6 +49,7 @@ class TraceEntry:
     requests: int = 0
     findings: tuple[str, ...] = ()
     profiled_event_ms_median: float | None = None
+    export_version: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,7 @@ def analyse_case(
 
     A trace that cannot be read or trusted is recorded as failed and left out of the tables. Traces of the
     `strategies` that are not there are recorded as missing, as is everything on a host that cannot trace.
+    Where there is no GPU, graph mode is not expected: a simulation has no graph for nsys to see.
 
     Raises:
         LaunchgapError: the folder holds no trace, though this host can trace.
@@ -102,7 +108,10 @@ def analyse_case(
     outcomes = [_outcome(case, label, path, selector or RangeSelector()) for label, path in paths.items()]
     counted = [trace for _, trace in outcomes if trace is not None]
     wanted = strategies or ([] if paths else list(Strategy))
-    absent = [label for label in _expected(wanted) if label not in paths]
+    without_gpu = (preflight is not None and preflight.get("device") == "cpu") or any(
+        entry.status == "no gpu" for entry, _ in outcomes
+    )
+    absent = [label for label in _expected(wanted, without_gpu) if label not in paths]
     missing = [_missing(label, trace_dir, preflight if not can_trace else None) for label in absent]
     kernels = kernels_table(counted)
     return AnalysedCase(
@@ -131,13 +140,13 @@ def _rank(label: TraceLabel) -> tuple[int, str, int]:
     return place, label.strategy, list(TraceMode).index(label.trace_mode)
 
 
-def _expected(strategies: Sequence[str]) -> list[TraceLabel]:
-    """Node mode for all; graph mode only where there is a graph to trace."""
+def _expected(strategies: Sequence[str], without_gpu: bool) -> list[TraceLabel]:
+    """Node mode for all; graph mode only where there is a graph to trace, which takes a GPU."""
     return [
         TraceLabel(str(strategy), mode)
         for strategy in strategies
         for mode in TraceMode
-        if mode is TraceMode.NODE or strategy != Strategy.EAGER
+        if mode is TraceMode.NODE or (strategy != Strategy.EAGER and not without_gpu)
     ]
 
 
@@ -173,11 +182,12 @@ def _analyse(
         trace_mode=str(label.trace_mode),
         status=status,
         reason=validity.error or (_SIMULATED if simulated else None),
-        nsys_version=trace.nsys_version,
+        nsys_version=(record.get("nsys_version") if record else None) or trace.nsys_version,
         export_schema=trace.export_schema,
         requests=len(attributed.requests),
         findings=validity.findings,
         profiled_event_ms_median=median(record["event_ms"]) if record and record["event_ms"] else None,
+        export_version=trace.nsys_version,
     )
     return entry, None if validity.error else CountedTrace(label, attributed, trace.has_gpu_work)
 

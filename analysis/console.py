@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pandas as pd
 
-from analysis.latency import noise, reduction, summarise, verdict
+from analysis.latency import drift_sentence, noise, reduction, summarise, verdict
 from contract import CorrectnessFields, LatencyRecord, Strategy, StrategyFields
 
 SIMULATION_NOTE = (
@@ -21,10 +23,15 @@ def comparison_table(record: LatencyRecord) -> str:
 
 
 def why_below(record: LatencyRecord, fail_under: float | None) -> str | None:
-    """Why `graph` does not surely reduce the median by `fail_under` percent, or None if it does."""
+    """Why `graph` does not surely reduce the median by `fail_under` percent, or None if it does.
+
+    Neither an output that differs from eager's nor one that was not compared passes, however fast.
+    """
     if fail_under is None:
         return None
     judged = verdict(record)
+    if judged.status == "none" or judged.wrong_output:
+        return f"--fail-under {fail_under:g}: {judged.sentence}"
     if judged.reduction is None or judged.reduction.low is None:
         return f"--fail-under {fail_under:g}: {judged.sentence}"
     if judged.reduction.low < fail_under:
@@ -61,7 +68,8 @@ def _row(record: LatencyRecord, name: str, fields: StrategyFields) -> dict[str, 
         "min ms": f"{summary.min:.3f}",
         "max ms": f"{summary.max:.3f}",
         "wall median ms": f"{summarise(fields['wall_ms']).median:.3f}",
-        "reduction [95 %]": _reduction_cell(record, name),
+        "reduction [95 %]": _reduction_cell(record, name, "event_ms"),
+        "wall reduction [95 %]": _reduction_cell(record, name, "wall_ms"),
     }
     if fields["correctness"] is not None:
         row |= _correctness_cells(fields["correctness"])
@@ -72,11 +80,11 @@ def _row(record: LatencyRecord, name: str, fields: StrategyFields) -> dict[str, 
     return row
 
 
-def _reduction_cell(record: LatencyRecord, name: str) -> str:
+def _reduction_cell(record: LatencyRecord, name: str, clock: Literal["event_ms", "wall_ms"]) -> str:
     eager = record["strategies"].get(Strategy.EAGER.value)
-    if name == Strategy.EAGER or eager is None or not eager["event_ms"]:
+    if name == Strategy.EAGER or eager is None or not eager[clock]:
         return "-"
-    found = reduction(eager["event_ms"], record["strategies"][name]["event_ms"], record["settings"]["seed"])
+    found = reduction(eager[clock], record["strategies"][name][clock], record["settings"]["seed"])
     interval = "" if found.low is None else f" [{found.low:.1f}, {found.high:.1f}]"
     return f"{found.percent:.1f} %{interval}"
 
@@ -99,5 +107,7 @@ def _notes(record: LatencyRecord) -> list[str]:
         notes.append(
             f"noise: eager against eager differs by {aa.percent:.1f} % [{aa.low:.1f}, {aa.high:.1f}]"
         )
+    moved = drift_sentence(record)
+    notes += [moved] if moved else []
     notes += [fields["error"] for fields in record["strategies"].values() if fields["error"]]
     return notes

@@ -44,14 +44,15 @@ _CHARACTERS_PER_IN = 12.4
 class TimeSplit:
     """Where one request's time went, in milliseconds per request.
 
-    `latency_ms` is the unprofiled median; `gpu_busy_ms` and `launch_api_ms` come from a trace and are None
-    where there is none.
+    `latency_ms` is the unprofiled median; `gpu_busy_ms` comes from a node-mode trace. `launch_share_percent`
+    is host time in launch calls in percent of the traced request that it was seen in: the profiler stretches
+    both, so it is never laid against the latency. None where no trace shows them.
     """
 
     strategy: str
     latency_ms: float
     gpu_busy_ms: float | None
-    launch_api_ms: float | None
+    launch_share_percent: float | None
 
     @property
     def gpu_idle_ms(self) -> float | None:
@@ -73,19 +74,17 @@ class KernelPair:
 def where_time_went(splits: Sequence[TimeSplit], title: str, width_in: float = WIDE_IN) -> Figure:
     """One bar per strategy, as long as its unprofiled median latency: GPU busy, then GPU idle.
 
-    A thin bar below it shows the host time inside launch calls, as traced, on the same millisecond axis.
+    Host time inside launch calls is told in words, as a share of the traced request.
     """
     subtitle = (
-        "bar: median latency without a profiler · filled: GPU busy as traced · hatched: GPU idle (the rest) "
-        "· thin bar: host time in launch calls as traced"
+        "bar: median latency without a profiler · filled: GPU busy, union of kernels, copies and fills as "
+        "traced in node mode · hatched: GPU idle (the rest)"
     )
     with figure_parameters():
         figure, heading_in = new_figure(width_in, _SPLIT_ROW_IN * len(splits) + _AXIS_IN, title, subtitle)
         axes = add_axes(figure, _SIDE_IN, _SIDE_IN + 0.08, heading_in, _AXIS_IN)
         axes.set_ylim(len(splits), 0)
-        longest = max(
-            max(split.latency_ms, split.gpu_busy_ms or 0, split.launch_api_ms or 0) for split in splits
-        )
+        longest = max(max(split.latency_ms, split.gpu_busy_ms or 0) for split in splits)
         axes.set_xlim(0, longest * 1.02)
         for row, split in enumerate(splits):
             _draw_split(figure, axes, row, split, strategy_style(split.strategy, row))
@@ -135,6 +134,10 @@ def _draw_split(figure: Figure, axes: Axes, row: int, split: TimeSplit, style: S
     _row_text(
         figure, axes, row + 0.16, split.strategy, f"{format_ms(split.latency_ms)}: {_split_words(split)}"
     )
+    if split.launch_share_percent is not None:
+        place = blended_transform_factory(axes.transAxes, axes.transData)
+        words = f"as traced, launch calls take {split.launch_share_percent:.0f} % of the request"
+        axes.text(0, row + 0.72, words, fontsize=SMALL_POINTS, color=MUTED, transform=place, va="center")
     if split.gpu_busy_ms is None or split.gpu_idle_ms is None:
         axes.barh(y + height / 2, split.latency_ms, height, facecolor=GRID, edgecolor=MUTED, linewidth=0.6)
         return
@@ -149,8 +152,6 @@ def _draw_split(figure: Figure, axes: Axes, row: int, split: TimeSplit, style: S
         axes.barh(y + height / 2, split.gpu_idle_ms, height, left=split.gpu_busy_ms, **look)
     else:
         axes.plot([split.latency_ms] * 2, [y - 0.04, y + height + 0.04], color=INK, linewidth=1.6)
-    if split.launch_api_ms is not None:
-        axes.barh(y + height * 1.75, split.launch_api_ms, height * 0.34, facecolor=INK)
 
 
 def _split_words(split: TimeSplit) -> str:
@@ -158,11 +159,7 @@ def _split_words(split: TimeSplit) -> str:
         return "not traced, so not split"
     share = split.gpu_busy_ms / split.latency_ms * 100
     words = f"GPU busy {format_ms(split.gpu_busy_ms)} ({share:.0f} %)"
-    if split.gpu_idle_ms < 0:
-        return f"{words}, by tracing"
-    if split.launch_api_ms is not None:
-        words += f", launch calls {format_ms(split.launch_api_ms)}"
-    return words
+    return f"{words}, by tracing" if split.gpu_idle_ms < 0 else words
 
 
 def _row_text(figure: Figure, axes: Axes, y: float, name: str, words: str) -> None:

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import bootstrap
 
 from contract import ACCEPTANCE_PERCENT, LatencyRecord, LaunchgapError, Strategy
 
@@ -21,12 +20,16 @@ CONFIDENCE = 0.95
 RESAMPLES = 10_000
 """Bootstrap resamples behind an interval."""
 
+DRIFT_PERCENT = 5.0
+"""A strategy whose second half of rounds is this much slower or faster than the first is reported."""
+
 P99_MIN_SAMPLES = 1_000
 """Fewer samples hold less than ten values above the 99th percentile, so it is not printed."""
 
 _BATCH = 1_000
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class Reduction:
 class Verdict:
     """The acceptance criterion judged on one record, and a sentence that says so to people.
 
-    `none` means that nothing can be judged: a simulation, a failed strategy, a single sample.
+    `none` means that nothing can be judged: a simulation, a failed strategy, a single sample, an output that
+    was never compared with eager's. `wrong_output` says that it was compared and differs.
     `noise` is the reduction of eager against eager over the same rounds; it would be 0 on a silent machine.
     """
 
@@ -67,6 +71,7 @@ class Verdict:
     reduction: Reduction | None
     noise: Reduction | None
     sentence: str
+    wrong_output: bool = False
 
 
 def summarise(samples_ms: Sequence[float]) -> LatencySummary:
@@ -91,9 +96,12 @@ def summarise(samples_ms: Sequence[float]) -> LatencySummary:
 def reduction(baseline_ms: Sequence[float], other_ms: Sequence[float], seed: int = 0) -> Reduction:
     """Reduction of the median, (baseline - other) / baseline in percent, with a 95 % percentile bootstrap.
 
-    Sample i of both series comes from round i, which runs every strategy once within milliseconds. A slow
-    round (clocks, a busy neighbour) slows all of them, so whole rounds are resampled, not samples: the
-    interval then holds the noise of the comparison and not the drift that both share.
+    Sample i of both series comes from round i, which runs every strategy once within milliseconds, so rounds
+    are resampled as pairs: what slows both at once (clocks) cancels. Much does not: a busy host slows eager
+    and leaves a replay alone, and it stays busy over many rounds. Neighbouring rounds are therefore drawn
+    together, in blocks of about sqrt(n) rounds that start anywhere and wrap around at the end: the circular
+    block bootstrap of Politis and Romano (1992), after Künsch (1989). Rounds drawn one by one would take
+    correlated samples for independent ones, and the interval would be too narrow.
     The same seed gives the same interval.
 
     Raises:
@@ -108,19 +116,40 @@ def reduction(baseline_ms: Sequence[float], other_ms: Sequence[float], seed: int
     percent = float(_percent(baseline, other))
     if baseline.size == 1:
         return Reduction(percent, None, None)
-    result = bootstrap(
-        (baseline, other),
-        _percent,
-        paired=True,
-        vectorized=True,
-        n_resamples=RESAMPLES,
-        batch=_BATCH,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(seed),
+    random = np.random.default_rng(seed)
+    batches = (_block_rounds(baseline.size, _BATCH, random) for _ in range(RESAMPLES // _BATCH))
+    resampled = np.concatenate([_percent(baseline[rounds], other[rounds]) for rounds in batches])
+    outside = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(resampled, [outside, 1 - outside])
+    return Reduction(percent, float(low), float(high))
+
+
+def drift(samples_ms: Sequence[float]) -> float:
+    """How much the median of the second half of the rounds exceeds that of the first, in percent.
+
+    A middle round belongs to neither half; a single sample has no drift, 0.
+
+    Raises:
+        LaunchgapError: no samples, or one that is no positive finite number.
+    """
+    values = _checked(samples_ms, "samples")
+    half = values.size // 2
+    if not half:
+        return 0.0
+    return -float(_percent(values[:half], values[-half:]))
+
+
+def drift_sentence(record: LatencyRecord | Mapping[str, Any]) -> str | None:
+    """Which strategies drifted by more than `DRIFT_PERCENT` while they were measured; None if none did."""
+    runs = record["strategies"].items()
+    drifts = [(name, drift(run["event_ms"])) for name, run in runs if run["event_ms"]]
+    words = [f"{name} by {percent:+.1f} %" for name, percent in drifts if abs(percent) > DRIFT_PERCENT]
+    if not words:
+        return None
+    return (
+        f"Drift: from the first half of the rounds to the second the median moved, {', '.join(words)}. "
+        "The machine did not hold still, so another run may well differ."
     )
-    interval = result.confidence_interval
-    return Reduction(percent, float(interval.low), float(interval.high))
 
 
 def noise(record: LatencyRecord | Mapping[str, Any]) -> Reduction | None:
@@ -134,7 +163,8 @@ def noise(record: LatencyRecord | Mapping[str, Any]) -> Reduction | None:
 def verdict(record: LatencyRecord | Mapping[str, Any], strategy: str = Strategy.GRAPH.value) -> Verdict:
     """Judge a strategy against eager: the interval's lower bound must clear `ACCEPTANCE_PERCENT`.
 
-    A simulation is never judged, nor is a strategy that failed or whose output differs from eager's.
+    A simulation is never judged, nor is a strategy that failed or whose output was not compared with eager's.
+    An output that differs misses the criterion, however fast.
 
     Raises:
         LaunchgapError: the record's samples contradict each other (see `reduction`).
@@ -149,9 +179,14 @@ def verdict(record: LatencyRecord | Mapping[str, Any], strategy: str = Strategy.
     if found.low is None or found.high is None:
         return Verdict("none", strategy, found, aa, "No verdict: one sample has no interval; run more.")
     correctness = runs[strategy]["correctness"]
-    wrong = correctness is not None and correctness["verdict"] == "DIFFERENT"
+    if correctness is None:
+        sentence = (
+            f"No verdict: {strategy}'s output was not compared with eager's; measure again to compare it."
+        )
+        return Verdict("none", strategy, found, aa, sentence)
+    wrong = correctness["verdict"] == "DIFFERENT"
     met = found.low > ACCEPTANCE_PERCENT and not wrong
-    return Verdict("met" if met else "missed", strategy, found, aa, _sentence(strategy, found, wrong))
+    return Verdict("met" if met else "missed", strategy, found, aa, _sentence(strategy, found, wrong), wrong)
 
 
 def _sentence(strategy: str, found: Reduction, wrong: bool) -> str:
@@ -191,6 +226,14 @@ def _obstacle(record: LatencyRecord | Mapping[str, Any], strategy: str) -> str |
 def _percent(baseline: FloatArray, other: FloatArray, axis: int = -1) -> FloatArray:
     before = np.median(baseline, axis=axis)
     return np.asarray((before - np.median(other, axis=axis)) / before * 100.0)
+
+
+def _block_rounds(rounds: int, resamples: int, random: np.random.Generator) -> IntArray:
+    """Numbers of the rounds in each resample, drawn in circular blocks; shape (resamples, rounds)."""
+    block = max(1, round(rounds**0.5))
+    starts = random.integers(rounds, size=(resamples, -(-rounds // block)))
+    drawn = (starts[:, :, np.newaxis] + np.arange(block)) % rounds
+    return np.asarray(drawn.reshape(resamples, -1)[:, :rounds], dtype=np.int64)
 
 
 def _seed(record: LatencyRecord | Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from analysis.latency import LatencySummary, Reduction, Verdict, noise, reduction, summarise, verdict
 from analysis.report_checks import check_record
@@ -35,7 +36,8 @@ class Missing:
 class StrategyReport:
     """One strategy of one case: latencies in milliseconds without a profiler, and what its traces showed.
 
-    `reduction` is against eager and None for eager itself, for a failed strategy and in a simulation.
+    `reduction` is against eager and None for eager itself, for a failed strategy and in a simulation;
+    `wall_reduction` is the same of the whole request's wall time.
     """
 
     name: str
@@ -43,6 +45,7 @@ class StrategyReport:
     latency: LatencySummary | None
     wall: LatencySummary | None
     reduction: Reduction | None
+    wall_reduction: Reduction | None
     traced: TracedFacts | None
 
     @property
@@ -204,20 +207,25 @@ def _strategy(record: LatencyRecord, name: str, judged: Verdict, tables: CaseTab
         latency=summarise(fields["event_ms"]) if measured else None,
         wall=summarise(fields["wall_ms"]) if measured and fields["wall_ms"] else None,
         reduction=_reduction(record, name, judged) if measured else None,
+        wall_reduction=_against_eager(record, name, "wall_ms") if measured else None,
         traced=traced_facts(tables, name) if tables is not None else None,
     )
 
 
 def _reduction(record: LatencyRecord, name: str, judged: Verdict) -> Reduction | None:
-    if name == Strategy.EAGER or record["simulated"]:
-        return None
     if name == judged.strategy and judged.reduction is not None:
         return judged.reduction
-    eager = record["strategies"].get(Strategy.EAGER.value)
-    if eager is None or not eager["event_ms"]:
+    return _against_eager(record, name, "event_ms")
+
+
+def _against_eager(
+    record: LatencyRecord, name: str, clock: Literal["event_ms", "wall_ms"]
+) -> Reduction | None:
+    """Reduction by one clock; None for eager itself, in a simulation, and where either side lacks samples."""
+    eager, other = record["strategies"].get(Strategy.EAGER.value), record["strategies"][name]
+    if name == Strategy.EAGER or record["simulated"] or eager is None or not (eager[clock] and other[clock]):
         return None
-    seed = int(record["settings"].get("seed", 0))
-    return reduction(eager["event_ms"], record["strategies"][name]["event_ms"], seed)
+    return reduction(eager[clock], other[clock], int(record["settings"].get("seed", 0)))
 
 
 def _tables_or_why(

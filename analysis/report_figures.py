@@ -69,9 +69,7 @@ def time_splits(case: CaseReport) -> list[TimeSplit]:
                 strategy=one.name,
                 latency_ms=one.latency.median,
                 gpu_busy_ms=None if facts is None or facts.gpu_busy_us is None else facts.gpu_busy_us / 1e3,
-                launch_api_ms=None
-                if facts is None or facts.launch_api_us is None
-                else facts.launch_api_us / 1e3,
+                launch_share_percent=None if facts is None else facts.launch_share_percent,
             )
         )
     return splits
@@ -85,9 +83,11 @@ def _time(case: CaseReport) -> CaseFigure | None:
     words = [f"{split.strategy} {busy / split.latency_ms * 100:.0f} %" for split, busy in known]
     return CaseFigure(
         "where_time_went",
-        f"Where one request's time went. GPU busy, in percent of the median latency: {', '.join(words)}.",
-        "Bar: median latency without a profiler. Filled: GPU busy, as traced. Hatched: GPU idle, the rest. "
-        "Thin black bar: host time in launch calls, as traced.",
+        "Where one request's time went. GPU busy as traced in node mode, in percent of the median latency: "
+        f"{', '.join(words)}.",
+        "Bar: median latency without a profiler. Filled: GPU busy, union of kernels, copies and fills as "
+        "traced in node mode. Hatched: GPU idle, the rest. Below: host time in launch calls, in percent of "
+        "the traced request.",
         lambda width_in, heading: where_time_went(splits, case_heading(case) if heading else "", width_in),
     )
 

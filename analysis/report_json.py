@@ -6,11 +6,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from analysis.latency import CONFIDENCE, LatencySummary, Reduction
+from analysis.latency import CONFIDENCE, LatencySummary, Reduction, drift, drift_sentence
 from analysis.report_cells import mebibytes
 from analysis.report_data import CaseReport, ReportData, StrategyReport
 from analysis.report_traced import TracedFacts
-from analysis.report_words import badge, headline, overall_headline
+from analysis.report_words import badge, busy_share, headline, overall_headline
 from contract import ACCEPTANCE_PERCENT, SCHEMA_VERSION
 
 
@@ -45,6 +45,7 @@ def _case(case: CaseReport) -> dict[str, Any]:
             "reduction": _reduction(case.verdict.reduction),
         },
         "noise_eager_against_eager": _reduction(case.noise),
+        "drift": drift_sentence(record),
         "strategies": [_strategy(one) for one in case.strategies],
         "launches": [asdict(row) for row in tables.launches] if tables else None,
         "kernels": [asdict(row) for row in tables.kernels] if tables else None,
@@ -68,6 +69,9 @@ def _strategy(one: StrategyReport) -> dict[str, Any]:
         "latency_ms": _summary(one.latency),
         "whole_request_wall_ms": _summary(one.wall),
         "reduction": _reduction(one.reduction),
+        "whole_request_reduction": _reduction(one.wall_reduction),
+        "drift_percent": drift(fields["event_ms"]) if one.latency is not None else None,
+        "gpu_busy_share_of_latency_percent": busy_share(one),
         "correctness": fields["correctness"],
         "capture_s": fields["capture_s"],
         "graph_pool_mib": mebibytes(fields["graph_pool_bytes"]),
@@ -86,9 +90,12 @@ def _traced(facts: TracedFacts | None) -> dict[str, Any] | None:
         "launches": facts.launches,
         "graph_launches": facts.graph_launches,
         "launch_api_us": facts.launch_api_us,
-        "gpu_busy_us": facts.gpu_busy_us,
+        "launch_api_share_of_traced_request_percent": facts.launch_share_percent,
         "gpu_span_us": facts.gpu_span_us,
+        "traced_request_us": facts.range_us,
         "times_from_trace_mode": facts.time_mode,
+        "gpu_busy_node_mode_us": facts.gpu_busy_us,
+        "replay_span_graph_mode_us": facts.replay_span_us,
         "requests": facts.requests,
         "varies": list(facts.varies),
     }

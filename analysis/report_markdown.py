@@ -83,11 +83,8 @@ def _case(case: CaseReport) -> list[str]:
 
 
 def _tiles(case: CaseReport) -> str:
-    lines = ["|  | eager | graph |", "| --- | ---: | ---: |"]
-    lines += [
-        f"| {escape(label)} | {escape(before)} | {escape(after)} |" for label, before, after, _ in tiles(case)
-    ]
-    return "\n".join(lines)
+    lines = ["|  | eager | graph | how |", "| --- | ---: | ---: | --- |"]
+    return "\n".join([*lines, *(_line([escape(text) for text in tile]) for tile in tiles(case))])
 
 
 def _missing(case: CaseReport) -> list[str]:
@@ -109,7 +106,7 @@ def _folded(case: CaseReport) -> list[str]:
             comparison_table(case, Strategy.GRAPH),
             TOP_KERNELS,
         ),
-        ("Traces, and what the profiler cost", traces_table(case), None),
+        ("Traces", traces_table(case), None),
     ]
     parts = []
     for title, table, top in folds:

@@ -81,7 +81,11 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """What became of one trace. `profiled_event_ms_median` is a time under the profiler, never a latency."""
+    """What became of one trace. `profiled_event_ms_median` is a time under the profiler, never a latency.
+
+    `nsys_version` captured the trace; `export_version` is what the SQLite export calls itself, which may
+    differ.
+    """
 
     strategy: str
     trace_mode: str
@@ -92,6 +96,7 @@ class TraceInfo:
     requests: int | None
     findings: tuple[str, ...]
     profiled_event_ms_median: float | None
+    export_version: str | None = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,7 @@ def _trace_infos(path: Path, record: Mapping[str, Any]) -> tuple[TraceInfo, ...]
                 requests=one["requests"],
                 findings=tuple(one["findings"]),
                 profiled_event_ms_median=one["profiled_event_ms_median"],
+                export_version=one.get("export_version"),
             )
             for one in record["traces"]
         )

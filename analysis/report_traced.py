@@ -1,7 +1,8 @@
 """Condenses a case's tables to what one request of each strategy did, and picks the trace to take times from.
 
-Counts come from node mode, which shows every kernel. Times come from graph mode where it exists, because node
-mode slows a replay; eager has no graph, so its only trace serves for both.
+Counts and GPU busy time come from node mode, which shows every kernel and every pause, alike for eager and
+for a graph. Launches and their host time come from graph mode where it exists, because node mode slows the
+launch of a graph; eager has no graph, so its only trace serves for both.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from contract import TraceMode
 class TracedFacts:
     """Means over the traced requests of one strategy; None where no trace shows the quantity.
 
-    `time_mode` is the trace mode that the times and launches come from. `varies` names counts that differ
-    between requests, with their extremes, since they should not.
+    `gpu_busy_us` is the union of kernels, copies and fills in node mode. `replay_span_us` is what graph mode
+    shows: the replay as one interval, pauses included, and the input copy; None without a graph.
+    `time_mode` is the trace mode that launches, `launch_api_us`, `gpu_span_us` and `range_us` come from.
+    `varies` names counts that differ between requests, with their extremes, since they should not.
     """
 
     kernels: float | None
@@ -29,16 +32,26 @@ class TracedFacts:
     graph_launches: float | None
     launch_api_us: float | None
     gpu_busy_us: float | None
+    replay_span_us: float | None
     gpu_span_us: float | None
+    range_us: float | None
     time_mode: str
     requests: int
     varies: tuple[str, ...]
+
+    @property
+    def launch_share_percent(self) -> float | None:
+        """Host time in launch calls, in percent of the same traced request."""
+        if self.launch_api_us is None or not self.range_us:
+            return None
+        return self.launch_api_us / self.range_us * 100
 
 
 def traced_facts(tables: CaseTables, strategy: str) -> TracedFacts | None:
     """What one request of the strategy did, or None where it was not traced on a GPU."""
     rows = [row for row in tables.requests if row.strategy == strategy]
     node = [row for row in rows if row.trace_mode == TraceMode.NODE]
+    graph = [row for row in rows if row.trace_mode == TraceMode.GRAPH and row.graph_launches]
     mode = time_mode(tables, strategy)
     timed = [row for row in rows if row.trace_mode == mode]
     if mode is None or all(row.launches is None and row.gpu_busy_us is None for row in timed):
@@ -50,8 +63,10 @@ def traced_facts(tables: CaseTables, strategy: str) -> TracedFacts | None:
         launches=_mean(row.launches for row in timed),
         graph_launches=_mean(row.graph_launches for row in timed),
         launch_api_us=_mean(row.launch_api_us for row in timed),
-        gpu_busy_us=_mean(row.gpu_busy_us for row in timed),
+        gpu_busy_us=_mean(row.gpu_busy_us for row in node),
+        replay_span_us=_mean(row.gpu_busy_us for row in graph),
         gpu_span_us=_mean(row.gpu_span_us for row in timed),
+        range_us=_mean(row.range_us for row in timed),
         time_mode=mode,
         requests=len(timed),
         varies=(

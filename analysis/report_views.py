@@ -31,7 +31,8 @@ def overview_table(data: ReportData) -> Table:
         for case in data.broken
     ]
     return Table(
-        "All cases. Median latency without a profiler; launches and kernels per request from traces.",
+        "All cases. Median latency without a profiler; launches and kernels per request from traces. GPU "
+        "busy: union of kernels, copies and fills as traced in node mode, share of latency.",
         columns(":case", ":verdict", "eager ms", "graph ms", "reduction % [95 %]", "launches eager → graph",
             "kernels eager → graph", "GPU busy eager → graph"),
         tuple(rows),
@@ -52,9 +53,10 @@ def latency_table(case: CaseReport) -> Table:
         "min ms",
         "max ms",
     ]
-    titles += ["whole request, median ms"]
     judged = not case.simulated
     titles += ["reduction % [95 % interval]", ":against eager"] if judged else []
+    titles += ["whole request, median ms"]
+    titles += ["whole request, reduction % [95 % interval]"] if judged else []
     rows = tuple(_latency_row(one, longest, with_p99, judged) for one in case.strategies)
     clock = "wall clock" if case.simulated else "CUDA events"
     runs = sorted({one.latency.n for one in case.strategies if one.latency is not None})
@@ -113,7 +115,7 @@ def capture_table(case: CaseReport) -> Table | None:
         ),
         rows,
         case.latency_source,
-        tuple(dict.fromkeys(note for one in captured if (note := mask_note(one)))),
+        tuple(dict.fromkeys(note for one in captured if (note := mask_note(case, one)))),
     )
 
 
@@ -163,7 +165,7 @@ def arrow_cell(before: Cell, after: Cell) -> Cell:
 
 
 def busy_cell(one: StrategyReport | None) -> Cell:
-    """GPU busy time as traced, in percent of the unprofiled median latency."""
+    """GPU busy time as traced in node mode, in percent of the unprofiled median latency."""
     share = busy_share(one)
     if share is None:
         return Cell(NOT_MEASURED, title="not measured")
@@ -179,13 +181,15 @@ def _latency_row(one: StrategyReport, longest: float, with_p99: bool, judged: bo
     cells = [text_cell(one.name, code=True), bar_cell([(found.median if found else None, one.name)], longest)]
     quantities = ["median", "mean", "p95", *(["p99"] if with_p99 else []), "min", "max"]
     cells += [number_cell(getattr(found, name) if found else None, 3) for name in quantities]
-    cells.append(number_cell(one.wall.median if one.wall else None, 3))
     if judged:
         failed = "failed" if found is None else "baseline" if one.name == Strategy.EAGER else NOT_MEASURED
         cells += [
             reduction_cell(reduction),
             text_cell(change_words(reduction) if reduction else failed),
         ]
+    cells.append(number_cell(one.wall.median if one.wall else None, 3))
+    if judged:
+        cells.append(reduction_cell(one.wall_reduction))
     return tuple(cells)
 
 

@@ -27,6 +27,15 @@ from contract import Strategy
 MAX_NAME_CHARACTERS = 400
 """Longer demangled names are cut in the report; the CSV has them whole."""
 
+BUSY_NOTE = (
+    "GPU busy: union of kernels, copies and fills as traced in node mode, the input copy included. Replay "
+    "span: the replay as one interval, pauses between its kernels included, and the input copy."
+)
+PROFILER_NOTE = (
+    "Against latency without profiler: profiler and host together; a simulation or a noisy host makes it "
+    "meaningless."
+)
+
 
 def counts_table(case: CaseReport) -> Table | None:
     """Per strategy, what one request did on host and GPU; None where no strategy was traced on a GPU."""
@@ -39,9 +48,11 @@ def counts_table(case: CaseReport) -> Table | None:
             count_cell(one.traced.memcpys),
             count_cell(one.traced.memsets),
             number_cell(one.traced.launch_api_us, 1),
-            number_cell(one.traced.gpu_busy_us, 1),
+            number_cell(one.traced.launch_share_percent, 0),
             number_cell(one.traced.gpu_span_us, 1),
             text_cell(f"{one.traced.time_mode} mode, {one.traced.requests} requests"),
+            number_cell(one.traced.gpu_busy_us, 1),
+            number_cell(one.traced.replay_span_us, 1),
         )
         for one in case.strategies
         if one.traced is not None
@@ -49,12 +60,14 @@ def counts_table(case: CaseReport) -> Table | None:
     if not rows or case.tables is None:
         return None
     return Table(
-        "One request. Counts come from node-mode traces, launches and times (as traced) from the one named.",
+        "One request. Counts come from node-mode traces, launches and times (as traced) from the one named, "
+        "GPU busy from node mode and replay span from graph mode.",
         columns(":strategy", "launches", "of them graph launches", "kernels", "memcpys", "memsets",
-            "in launch calls µs", "GPU busy µs", "first to last GPU operation µs", ":times from"),
+            "in launch calls µs", "of the traced request %", "first to last GPU operation µs", ":times from",
+            "GPU busy, node mode µs", "replay span, graph mode µs"),
         rows,
         f"{case.tables.source}/requests.csv",
-        tuple(varying_counts(case)),
+        (BUSY_NOTE, *varying_counts(case)),
     )  # fmt: skip
 
 
@@ -107,7 +120,7 @@ def comparison_table(case: CaseReport, strategy: str) -> Table | None:
         return None
     largest = max(_larger(row) for row in found)
     graph = case.strategy(strategy)
-    note = mask_note(graph) if graph is not None else ""
+    note = mask_note(case, graph) if graph is not None else ""
     return Table(
         f"Kernels per request, eager against {strategy}. GPU time as traced in node mode; no latency.",
         columns("~kernel", ":", "calls, eager", "calls, graph", "eager µs", "graph µs", "difference µs"),
@@ -141,15 +154,16 @@ def kernel_table(case: CaseReport, strategy: str) -> Table | None:
 
 
 def traces_table(case: CaseReport) -> Table | None:
-    """What became of each trace, and what the profiler cost: the only table with times under the profiler."""
+    """What became of each trace, and its times under the profiler against the latency without."""
     if case.tables is None or not case.tables.traces:
         return None
     return Table(
-        "Traces, and what the profiler cost. Times under the profiler judge the traces, not the model.",
-        columns(":trace", ":mode", ":status", "requests", ":nsys", "median under the profiler ms",
-            "without ms", "profiler cost %", "~findings"),
+        "Traces. Times under the profiler judge the traces, not the model.",
+        columns(":trace", ":mode", ":status", "requests", ":nsys", ":export schema",
+            "median under the profiler ms", "without ms", "against latency without profiler, %", "~findings"),
         tuple(_trace_cells(case, trace) for trace in case.tables.traces),
         f"{case.tables.source}/traces.json",
+        () if case.simulated else (PROFILER_NOTE,),
     )  # fmt: skip
 
 
@@ -157,18 +171,27 @@ def _trace_cells(case: CaseReport, trace: TraceInfo) -> tuple[Cell, ...]:
     one = case.strategy(trace.strategy)
     latency_ms = one.latency.median if one is not None and one.latency is not None else None
     profiled_ms = trace.profiled_event_ms_median
-    cost = None if latency_ms is None or profiled_ms is None else (profiled_ms / latency_ms - 1) * 100
+    comparable = not case.simulated and latency_ms is not None and profiled_ms is not None
+    change = (profiled_ms / latency_ms - 1) * 100 if comparable and profiled_ms and latency_ms else None
+    export = f"{trace.export_schema or NOT_MEASURED} (nsys {trace.export_version or NOT_MEASURED})"
     return (
         text_cell(trace.strategy, code=True),
         text_cell(trace.trace_mode),
         text_cell(trace.status),
         count_cell(None if trace.requests is None or trace.status == "missing" else float(trace.requests)),
         text_cell(trace.nsys_version or NOT_MEASURED),
+        text_cell(export if trace.export_schema or trace.export_version else NOT_MEASURED),
         number_cell(profiled_ms, 3),
         number_cell(latency_ms, 3),
-        Cell(NOT_MEASURED) if cost is None else Cell(("+" if cost >= 0 else "") + signed(cost, 0), sort=cost),
+        _change_cell(change),
         text_cell(" ".join([*([trace.reason] if trace.reason else []), *trace.findings]) or "none"),
     )
+
+
+def _change_cell(percent: float | None) -> Cell:
+    if percent is None:
+        return Cell(NOT_MEASURED, title="not comparable")
+    return Cell(("+" if percent >= 0 else "") + signed(percent, 0), sort=percent)
 
 
 def _larger(row: ComparisonRow) -> float:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.figures import SIMULATION_NOTE, case_title, device_name
-from analysis.report_cells import change_words, count, interval, mebibytes, signed
+from analysis.latency import drift_sentence
+from analysis.report_cells import MINUS, change_words, count, interval, mebibytes, signed
 from analysis.report_data import CaseReport, ReportData, StrategyReport
 from contract import ACCEPTANCE_PERCENT, CorrectnessFields, Strategy
 
 BADGES = {"met": "criterion met", "missed": "criterion missed", "none": "no verdict"}
+
+NO_MASK_NOTE = (
+    "No mask: captured without a mask, as eager runs; eager's own check for packed sequences (a few small "
+    "kernels and one wait for the device) is not in the graph."
+)
 
 
 def badge(case: CaseReport) -> str:
@@ -108,11 +114,12 @@ def weights_note(case: CaseReport) -> str | None:
 
 
 def remarks(case: CaseReport) -> list[str]:
-    """What else must be said of the strategies: each one that is no winner, and each whose output differs."""
+    """What else must be said: each strategy that is no winner or whose output differs, and any drift."""
     said = []
     for one in case.strategies:
         said += _remarks(one, case)
-    return said
+    moved = drift_sentence(case.record)
+    return [*said, moved.replace("-", MINUS)] if moved else said
 
 
 def _remarks(one: StrategyReport, case: CaseReport) -> list[str]:
@@ -128,9 +135,13 @@ def _remarks(one: StrategyReport, case: CaseReport) -> list[str]:
     return said
 
 
-def mask_note(one: StrategyReport) -> str:
+def mask_note(case: CaseReport, one: StrategyReport) -> str:
     """Why a graph runs other kernels than eager, where its attention mask is the reason; else empty."""
+    eager = case.strategy(Strategy.EAGER)
+    counts = [side.traced.kernels if side and side.traced else None for side in (one, eager)]
+    fewer = counts[0] is not None and counts[1] is not None and counts[0] < counts[1]
     return {
+        "none": NO_MASK_NOTE if fewer else "",
         "explicit": "Explicit mask: under capture the model builds an attention mask that eager skips, "
         "so the graph runs more kernels.",
         "static": "Static mask: the padded graph is fed an attention mask, which eager does without.",
@@ -214,13 +225,13 @@ def _traced(eager: StrategyReport | None, graph: StrategyReport | None, what: st
 def _busy(eager: StrategyReport | None, graph: StrategyReport | None) -> tuple[str, str, str]:
     shares = [busy_share(one) for one in (eager, graph)]
     if shares == [None, None]:
-        return "–", "–", "not traced, see below"
+        return "–", "–", "no node-mode trace, see below"
     before, after = ("–" if share is None else f"{share:.0f} %" for share in shares)
-    return before, after, "busy time as traced"
+    return before, after, "union of kernels, copies and fills as traced in node mode"
 
 
 def busy_share(one: StrategyReport | None) -> float | None:
-    """GPU busy time as traced, in percent of the unprofiled median latency; None without a trace."""
+    """GPU busy time in percent of the unprofiled median latency; None without a node-mode trace."""
     if one is None or one.latency is None or one.traced is None or one.traced.gpu_busy_us is None:
         return None
     return one.traced.gpu_busy_us / (one.latency.median * 1e3) * 100

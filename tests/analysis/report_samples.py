@@ -150,7 +150,7 @@ def request_rows(simulated: bool = False) -> list[list[Any]]:
         rows.append(["eager", "node", i, 232, 1, 4, 0, 237, 1310.5 + i, 1500.25, 4400, 4700])
         for name, busy_us in (("graph", 1670.5), ("graph_padded", 9510.0)):
             rows.append(
-                [name, "node", i, 306, 1, 4, 1, 2, 602.5, busy_us * 1.2, busy_us * 1.25, busy_us + 700]
+                [name, "node", i, 306, 1, 4, 1, 2, 602.5, busy_us * 0.9, busy_us * 1.25, busy_us + 700]
             )
             rows.append([name, "graph", i, "", 1, "", 1, 2, 11.25, busy_us, busy_us + 5, busy_us + 40])
     return rows

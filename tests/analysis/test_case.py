@@ -61,7 +61,15 @@ def test_example_case(tmp_path: Path) -> None:
         **{"strategy": "eager", "trace_mode": "node", "status": "ok", "reason": None, "requests": 20},
         **{"nsys_version": "2025.3.2.0", "export_schema": "3.20.3", "findings": []},
         "profiled_event_ms_median": 2.0,
+        "export_version": "2025.3.2.0",
     }
+
+
+def test_nsys_is_the_one_of_the_record(tmp_path: Path) -> None:
+    folder = example_case(tmp_path)
+    write_record(folder, "eager.node", nsys_version="2025.3.1.0")
+    first = analyse_case(CASE, folder, selector=FORWARD).entries[0]
+    assert (first.nsys_version, first.export_version) == ("2025.3.1.0", "2025.3.2.0")
 
 
 def test_same_traces_give_the_same_files(tmp_path: Path) -> None:
@@ -199,8 +207,23 @@ def test_host_that_cannot_trace(tmp_path: Path) -> None:
 def test_wanted_strategies_that_are_not_there(tmp_path: Path) -> None:
     simulated_trace(tmp_path, "eager.node")
     analysed = analyse_case(CASE, tmp_path, strategies=["eager", "graph"])
-    assert statuses(analysed) == {"eager.node": "no gpu", "graph.node": "missing", "graph.graph": "missing"}
+    assert statuses(analysed) == {"eager.node": "no gpu", "graph.node": "missing"}
     assert "snakemake" in reason(analysed, "graph.node")
+
+
+def test_wanted_traces_of_a_gpu_that_are_not_there(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES["eager.node"], tmp_path / "eager.node.sqlite.gz")
+    analysed = analyse_case(CASE, tmp_path, strategies=["eager", "graph"], selector=FORWARD)
+    assert statuses(analysed) == {"eager.node": "ok", "graph.node": "missing", "graph.graph": "missing"}
+
+
+@pytest.mark.parametrize("can_trace", [True, False])
+def test_graph_mode_is_not_missed_on_a_host_without_a_gpu(tmp_path: Path, can_trace: bool) -> None:
+    preflight = {"device": "cpu", "can_trace": can_trace, "findings": ["no GPU; get one"]}
+    if can_trace:
+        simulated_trace(tmp_path, "eager.node", ranges=False)
+    analysed = analyse_case(CASE, tmp_path, preflight=preflight, strategies=["eager", "graph"])
+    assert list(statuses(analysed)) == ["eager.node", "graph.node"]
 
 
 def test_record_of_graph_mode_lets_no_count_be_zero(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ from tests.analysis.report_samples import HOSTILE, failed, latency_record, strat
 
 SVG = "{http://www.w3.org/2000/svg}"
 SPLITS = [
-    TimeSplit("eager", 4.6, 1.5, 1.31),
-    TimeSplit("graph", 1.8, 1.67, 0.011),
-    TimeSplit("graph_padded", 9.6, 9.5, 0.013),
+    TimeSplit("eager", 4.6, 1.5, 17.4),
+    TimeSplit("graph", 1.8, 1.67, 5.6),
+    TimeSplit("graph_padded", 9.6, 9.5, 1.2),
 ]
 CALLS = {"eager": {"cudaLaunchKernel": 183.0, "cudaMemcpyAsync": 3.0}, "graph": {"cudaGraphLaunch": 1.0}}
 KERNELS = {"eager": 232.0, "graph": 306.0}
@@ -138,12 +138,15 @@ def test_no_heading_where_the_page_brings_its_own() -> None:
 def test_time_bars_split_the_latency_into_busy_and_idle() -> None:
     axes = where_time_went(SPLITS, "t").axes[0]
     widths = [round(float(patch.get_width()), 6) for patch in axes.patches]  # type: ignore[attr-defined]
-    assert widths[:3] == [1.5, 3.1, 1.31]
-    assert "GPU busy 1.50 ms (33 %), launch calls 1.31 ms" in words(axes.figure)  # type: ignore[arg-type]
+    assert widths[:2] == [1.5, 3.1]
+    assert len(widths) == 2 * len(SPLITS)
+    said = words(axes.figure)  # type: ignore[arg-type]
+    assert "GPU busy 1.50 ms (33 %)" in said
+    assert "as traced, launch calls take 17 % of the request" in said
 
 
 def test_busy_beyond_the_latency_is_shown_and_blamed_on_tracing() -> None:
-    figure = where_time_went([TimeSplit("graph", 1.0, 1.4, 0.01)], "t")
+    figure = where_time_went([TimeSplit("graph", 1.0, 1.4, 1.0)], "t")
     assert SPLITS[0].gpu_idle_ms == pytest.approx(3.1)
     assert "GPU busy 1.40 ms (140 %), by tracing" in words(figure)
 

@@ -4,13 +4,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.latency import P99_MIN_SAMPLES, noise, reduction, summarise, verdict
+from analysis.latency import (
+    P99_MIN_SAMPLES,
+    _block_rounds,
+    drift,
+    drift_sentence,
+    noise,
+    reduction,
+    summarise,
+    verdict,
+)
 from contract import ACCEPTANCE_PERCENT, LaunchgapError
 
 
 def record(eager: list[float], graph: list[float], **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    equal = {"verdict": "equal"}
+
     def run(samples: list[float]) -> dict[str, Any]:
-        return {"status": "ok", "error": None, "event_ms": samples, "wall_ms": samples, "correctness": None}
+        return {"status": "ok", "error": None, "event_ms": samples, "wall_ms": samples, "correctness": equal}
 
     return {
         "simulated": False,
@@ -81,6 +92,70 @@ def test_drift_that_both_share_does_not_widen_the_interval() -> None:
     assert shuffled.low < 49.0
 
 
+def wandering(seed: int, n: int = 100, memory: float = 0.85) -> list[float]:
+    """A series around 4 ms whose neighbours correlate as they did in eager on a busy host."""
+    random = np.random.default_rng(seed)
+    value, values = random.normal() / (1 - memory**2) ** 0.5, []
+    for step in random.normal(size=n):
+        value = memory * value + step
+        values.append(4.0 + 0.1 * float(value))
+    return values
+
+
+def test_neighbours_that_move_together_widen_the_interval() -> None:
+    widths = {"as measured": 0.0, "shuffled": 0.0}
+    for seed in range(12):
+        eager = wandering(seed)
+        shuffled = [eager[i] for i in np.random.default_rng(seed).permutation(len(eager))]
+        for name, series in (("as measured", eager), ("shuffled", shuffled)):
+            found = reduction(series, [1.0] * len(series))
+            assert found.low is not None
+            assert found.high is not None
+            widths[name] += found.high - found.low
+    assert widths["as measured"] > 1.5 * widths["shuffled"]
+
+
+def test_interval_holds_for_correlated_rounds_too() -> None:
+    truth, held = 75.0, 0
+    for seed in range(60):
+        found = reduction(wandering(seed), [1.0] * 100, seed)
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= truth <= found.high
+    assert held >= 42  # rounds drawn one by one hold it 27 times
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 5, 99, 1000])
+def test_every_round_is_as_likely_as_any_other(rounds: int) -> None:
+    drawn = _block_rounds(rounds, 4000, np.random.default_rng(0))
+    assert drawn.shape == (4000, rounds)
+    share = np.bincount(drawn.ravel(), minlength=rounds) / 4000
+    assert share == pytest.approx(np.ones(rounds), abs=0.35)
+
+
+@pytest.mark.parametrize(
+    ("samples", "percent"),
+    [([4.0], 0.0), ([4.0, 5.0], 25.0), ([4.0, 99.0, 3.0], -25.0), ([2.0, 2.0, 2.0, 2.0], 0.0)],
+)
+def test_drift_is_the_second_half_against_the_first(samples: list[float], percent: float) -> None:
+    assert drift(samples) == pytest.approx(percent)
+
+
+def test_drift_of_no_samples_is_refused() -> None:
+    with pytest.raises(LaunchgapError, match="latency: "):
+        drift([])
+
+
+def test_drift_is_told_above_five_percent_and_names_who_drifted() -> None:
+    still = [4.0] * 10
+    assert drift_sentence(record(still, [1.0] * 5 + [1.04] * 5)) is None
+    said = drift_sentence(record([4.0] * 5 + [6.0] * 5, [1.0] * 10)) or ""
+    assert "eager by +50.0 %" in said
+    assert "graph" not in said
+    assert "graph by -25.0 %" in (drift_sentence(record(still, [4.0] * 5 + [3.0] * 5)) or "")
+    assert drift_sentence(record([], [])) is None
+
+
 def test_constant_samples_give_a_point() -> None:
     found = reduction([4.0] * 10, [1.0] * 10)
     assert (found.percent, found.low, found.high) == (75.0, 75.0, 75.0)
@@ -134,6 +209,16 @@ def test_fast_but_wrong_is_missed() -> None:
     found = verdict(made)
     assert found.status == "missed"
     assert "output differs" in found.sentence
+    assert found.wrong_output
+
+
+def test_an_output_that_was_not_compared_is_not_judged() -> None:
+    made = record(around(4.0, 0.2), around(1.8, 0.02))
+    made["strategies"]["graph"]["correctness"] = None
+    found = verdict(made)
+    assert (found.status, found.wrong_output) == ("none", False)
+    assert found.reduction is not None
+    assert "was not compared with eager's" in found.sentence
 
 
 def test_simulation_is_never_judged() -> None:

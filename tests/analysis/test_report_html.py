@@ -17,6 +17,7 @@ from tests.analysis.report_samples import (
     HOSTILE,
     failed,
     latency_record,
+    request_rows,
     trace_entry,
     write_preflight,
     write_record,
@@ -85,10 +86,13 @@ def test_latency_before_and_after_with_intervals_and_words(tmp_path: Path) -> No
         "min ms",
         "max ms",
     ]
-    assert eager[-1] == "baseline"
-    assert re.fullmatch(r"61\.\d \[6\d\.\d, 6\d\.\d\]", graph[-2])
-    assert graph[-1].endswith("% less time")
-    assert padded[-1].endswith("% slower")
+    assert eager[-3] == "baseline"
+    assert re.fullmatch(r"61\.\d \[6\d\.\d, 6\d\.\d\]", graph[-4])
+    assert graph[-3].endswith("% less time")
+    assert padded[-3].endswith("% slower")
+    assert header[-1] == "whole request, reduction % [95 % interval]"
+    assert re.fullmatch(r"60\.\d \[\d\d\.\d, 6\d\.\d\]", graph[-1])
+    assert eager[-1] == "–"
 
 
 def test_p99_appears_only_with_a_thousand_samples(tmp_path: Path) -> None:
@@ -110,11 +114,41 @@ def test_times_under_the_profiler_stay_in_their_table(tmp_path: Path) -> None:
     write_tables(tmp_path, record["case"]["name"], entries=entries)
     page = Page(render_html(gather(tmp_path / "latency", tmp_path / "tables", None, tmp_path)))
     assert page.text.count("777.125") == len(ENTRIES)
-    rows = page.table("Traces, and what the profiler cost")
-    assert [row[5] for row in rows[1:]] == ["777.125"] * len(ENTRIES)
-    assert rows[0][5] == "median under the profiler ms"
+    rows = page.table("Traces.")
+    assert [row[6] for row in rows[1:]] == ["777.125"] * len(ENTRIES)
+    assert rows[0][6] == "median under the profiler ms"
+    assert rows[0][8] == "against latency without profiler, %"
+    assert "profiler and host together" in page.text
+    assert "profiler cost" not in page.text
     node_mode_launch_us = "602.5"
     assert node_mode_launch_us not in page.text
+
+
+def test_the_capturing_nsys_and_the_export_are_told_apart(tmp_path: Path) -> None:
+    record = latency_record()
+    write_record(tmp_path, record)
+    write_tables(tmp_path, record["case"]["name"], entries=[ENTRIES[0] | {"export_version": "2025.3.2.0"}])
+    page = Page(render_html(gather(tmp_path / "latency", tmp_path / "tables", None, tmp_path)))
+    header, row = page.table("Traces.")
+    assert (header[4], row[4]) == ("nsys", "2025.3.1.90")
+    assert (header[5], row[5]) == ("export schema", "3.20.3 (nsys 2025.3.2.0)")
+
+
+def test_a_simulation_compares_no_profiled_time(tmp_path: Path) -> None:
+    record = latency_record(simulated=True)
+    write_record(tmp_path, record)
+    entry = trace_entry("eager", "node", "no gpu", "x") | {"profiled_event_ms_median": 9.5}
+    write_tables(tmp_path, record["case"]["name"], entries=[entry], requests=request_rows(simulated=True))
+    page = Page(render_html(gather(tmp_path / "latency", tmp_path / "tables", None, tmp_path)))
+    assert page.table("Traces.")[1][8] == "–"
+    assert "profiler and host together" not in page.text
+
+
+def test_busy_time_and_replay_span_are_apart_and_named(tmp_path: Path) -> None:
+    header, eager, graph, _ = page_of(tmp_path, latency_record()).table("One request.")
+    assert header[-2:] == ["GPU busy, node mode µs", "replay span, graph mode µs"]
+    assert eager[-2:] == ["1\u2009500.2", "–"]
+    assert graph[-2:] == ["1\u2009503.5", "1\u2009670.5"]
 
 
 def test_launches_and_kernels_come_side_by_side(tmp_path: Path) -> None:
@@ -164,14 +198,14 @@ def test_missing_traces_are_dashes_with_the_reason_and_the_remedy(tmp_path: Path
     assert "What the preflight found" in page.text
     assert "Kernels by name" not in page.text
     assert "where one request" not in page.text.lower()
-    assert {row[3] for row in page.table("Traces, and what")[1:]} == {"–"}
+    assert {row[3] for row in page.table("Traces.")[1:]} == {"–"}
 
 
 def test_a_failed_strategy_is_shown_with_its_reason(tmp_path: Path) -> None:
     record = latency_record()
     record["strategies"]["graph_padded"] = failed("graph_padded: out of GPU memory; use a smaller model")
     page = page_of(tmp_path, record)
-    assert page.table("Latency of one forward pass")[-1][-1] == "failed"
+    assert page.table("Latency of one forward pass")[-1][-3] == "failed"
     assert "graph_padded failed: out of GPU memory; use a smaller model" in page.text
 
 

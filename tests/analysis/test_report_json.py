@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from analysis.report import gather, render_json
 from contract import SCHEMA_VERSION, LatencyRecord, read_record
 from tests.analysis.report_samples import failed, latency_record, write_record, write_tables
@@ -35,6 +37,14 @@ def test_numbers_are_those_of_record_and_tables(tmp_path: Path) -> None:
     assert strategies["graph"]["graph_pool_mib"] == 46
     assert strategies["graph"]["one_request_as_traced"]["kernels"] == 306
     assert strategies["graph"]["one_request_as_traced"]["times_from_trace_mode"] == "graph"
+    traced = strategies["graph"]["one_request_as_traced"]
+    assert traced["gpu_busy_node_mode_us"] == pytest.approx(1503.45)
+    assert traced["replay_span_graph_mode_us"] == 1670.5
+    share = strategies["graph"]["gpu_busy_share_of_latency_percent"]
+    assert share == pytest.approx(1503.45 / strategies["graph"]["latency_ms"]["median"] / 10)
+    whole = strategies["graph"]["whole_request_reduction"]
+    assert whole["low_percent"] < whole["percent"] < whole["high_percent"]
+    assert strategies["eager"]["whole_request_reduction"] is None
     reduction = strategies["graph"]["reduction"]
     assert reduction["low_percent"] < reduction["percent"] < reduction["high_percent"]
     assert case["verdict"]["reduction"] == reduction
@@ -58,6 +68,14 @@ def test_a_simulation_has_no_reduction(tmp_path: Path) -> None:
     (case,) = report_of(tmp_path, latency_record(simulated=True), tables=False)["cases"]
     assert case["verdict"]["status"] == "none"
     assert all(one["reduction"] is None for one in case["strategies"])
+
+
+def test_drift_is_a_number_and_a_sentence(tmp_path: Path) -> None:
+    record = latency_record()
+    record["strategies"]["eager"]["event_ms"] = [4.0] * 20 + [6.0] * 20
+    (case,) = report_of(tmp_path, record)["cases"]
+    assert case["strategies"][0]["drift_percent"] == 50
+    assert "eager by +50.0 %" in case["drift"]
 
 
 def test_broken_cases_are_listed(tmp_path: Path) -> None:

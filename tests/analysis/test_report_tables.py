@@ -35,11 +35,14 @@ def test_facts_take_counts_from_node_mode_and_times_from_graph_mode(tmp_path: Pa
     graph = traced_facts(tables, "graph")
     assert graph is not None
     assert (graph.kernels, graph.launches, graph.launch_api_us) == (306, 2, 11.25)
-    assert (graph.gpu_busy_us, graph.time_mode, graph.requests) == (1670.5, "graph", 3)
+    assert graph.gpu_busy_us == pytest.approx(1503.45)
+    assert graph.replay_span_us == 1670.5
+    assert (graph.time_mode, graph.requests) == ("graph", 3)
+    assert graph.launch_share_percent == pytest.approx(11.25 / 1710.5 * 100)
     eager = traced_facts(tables, "eager")
     assert eager is not None
     assert (eager.kernels, eager.launches, eager.launch_api_us) == (232, 237, 1311.5)
-    assert eager.time_mode == "node"
+    assert (eager.time_mode, eager.gpu_busy_us, eager.replay_span_us) == ("node", 1500.25, None)
     assert eager.varies == ()
 
 
@@ -50,6 +53,13 @@ def test_node_mode_serves_where_there_is_no_graph_mode(tmp_path: Path) -> None:
     assert facts is not None
     assert (facts.time_mode, facts.launch_api_us) == ("node", 602.5)
     assert {row.trace_mode for row in launch_rows(tables, ["graph"])} == {"node"}
+
+
+def test_graph_mode_alone_shows_a_span_and_no_busy_time(tmp_path: Path) -> None:
+    rows = [row for row in request_rows() if row[1] == "graph"]
+    facts = traced_facts(read_tables(write_tables(tmp_path, CASE, requests=rows), "", CASE), "graph")
+    assert facts is not None
+    assert (facts.gpu_busy_us, facts.kernels, facts.replay_span_us) == (None, None, 1670.5)
 
 
 def test_counts_that_vary_between_requests_are_told(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from contract import LatencyRecord
 from tests.analysis.report_samples import (
     failed,
     latency_record,
+    request_rows,
     strategy,
     write_record,
     write_tables,
@@ -149,9 +150,38 @@ def test_random_weights_are_told_and_pretrained_ones_are_not(tmp_path: Path) -> 
 
 def test_tiles_show_before_and_after_or_a_dash(tmp_path: Path) -> None:
     traced = one_case(tmp_path / "traced", latency_record())
-    assert [tile[1:3] for tile in words.tiles(traced)[1:]] == [("237", "2"), ("232", "306"), ("32 %", "93 %")]
+    assert [tile[1:3] for tile in words.tiles(traced)[1:]] == [("237", "2"), ("232", "306"), ("32 %", "83 %")]
     untraced = one_case(tmp_path / "untraced", latency_record(), tables=False)
-    assert [tile[1:] for tile in words.tiles(untraced)[1:]] == [("–", "–", "not traced, see below")] * 3
+    assert [tile[1:3] for tile in words.tiles(untraced)[1:]] == [("–", "–")] * 3
+    assert {tile[3] for tile in words.tiles(untraced)[1:]} == {
+        "not traced, see below",
+        "no node-mode trace, see below",
+    }
+
+
+def test_drift_is_a_remark(tmp_path: Path) -> None:
+    record = latency_record(medians_ms={"eager": 4.6, "graph": 1.8})
+    assert words.remarks(one_case(tmp_path / "still", record)) == []
+    record["strategies"]["eager"]["event_ms"] = [6.0] * 20 + [4.5] * 20
+    (said,) = words.remarks(one_case(tmp_path / "moved", record))
+    assert said.startswith("Drift: ")
+    assert "eager by −25.0 %" in said
+
+
+@pytest.mark.parametrize(("graph_kernels", "told"), [(224, True), (232, False), (306, False)])
+def test_a_check_that_only_eager_runs_is_told(tmp_path: Path, graph_kernels: int, told: bool) -> None:
+    record = latency_record(medians_ms={"eager": 4.6, "graph": 1.8})
+    record["strategies"]["graph"]["attention_mask"] = "none"
+    rows = request_rows()
+    for row in rows:
+        if row[:2] == ["graph", "node"]:
+            row[3] = graph_kernels
+    write_record(tmp_path, record)
+    write_tables(tmp_path, record["case"]["name"], requests=rows)
+    (case,) = gather(tmp_path / "latency", tmp_path / "tables", None, tmp_path).cases
+    graph = case.strategy("graph")
+    assert graph is not None
+    assert ("check for packed sequences" in words.mask_note(case, graph)) is told
 
 
 def test_at_a_glance_output_cost_and_noise(tmp_path: Path) -> None:
