@@ -30,13 +30,12 @@ def why_below(record: LatencyRecord, fail_under: float | None) -> str | None:
     if fail_under is None:
         return None
     judged = verdict(record)
-    if judged.status == "none" or judged.wrong_output:
+    low = judged.reduction.low if judged.reduction is not None else None
+    if judged.status == "none" or judged.wrong_output or low is None:
         return f"--fail-under {fail_under:g}: {judged.sentence}"
-    if judged.reduction is None or judged.reduction.low is None:
-        return f"--fail-under {fail_under:g}: {judged.sentence}"
-    if judged.reduction.low < fail_under:
+    if low < fail_under:
         return (
-            f"--fail-under {fail_under:g}: the reduction's lower bound is {judged.reduction.low:.1f} %; "
+            f"--fail-under {fail_under:g}: the reduction's lower bound is {low:.1f} %; "
             "look at the report for what is left, or run more often to narrow the interval"
         )
     return None

@@ -11,13 +11,11 @@ checked on every call, while the GPU works; see `inference.guards`.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import index
-from types import TracebackType
-from typing import Literal, Self, SupportsIndex
+from typing import Literal, SupportsIndex
 
 import numpy as np
 import torch
@@ -27,6 +25,7 @@ from transformers import PreTrainedModel
 from contract import CaptureError, LaunchgapError
 from inference.backends import make_backend
 from inference.calling import Logits, ModelCall, vocabulary_of
+from inference.exclusive import Exclusive
 from inference.guards import ModelGuard, refuse_autocast, refuse_training
 from inference.ladder import Ladder, LadderOptions, LedgerEntry
 from inference.request import host_tokens, real_span
@@ -47,7 +46,7 @@ class _Built:
     guard: ModelGuard
 
 
-class GraphedForward:
+class GraphedForward(Exclusive):
     """Logits of one prompt at a time, batch 1, from a model in inference mode.
 
     Not for several threads: a call while another is running is refused at once, since it would overwrite the
@@ -78,6 +77,11 @@ class GraphedForward:
         LaunchgapError: a model or lengths that cannot be used; with `strict`, CaptureError.
     """
 
+    _BUSY = (
+        "this runner is in the middle of another call; make one GraphedForward for each thread, or take turns"
+    )
+    _CLOSED = "this runner was closed; make a new GraphedForward"
+
     def __init__(  # noqa: PLR0913 - each is a choice of its own with a usual answer
         self,
         model: PreTrainedModel,
@@ -103,8 +107,7 @@ class GraphedForward:
         self._lengths, self._copy = lengths, copy
         self._strict, self._only_if_faster = strict, only_if_faster
         self._over, self._on_change = over, on_change
-        self._lock = threading.Lock()
-        self._closed = False
+        super().__init__()
         self._built: _Built | None = None
         self._build()
 
@@ -130,39 +133,6 @@ class GraphedForward:
             if answer is None:
                 raise LaunchgapError("the model changes during a call; leave it alone until that returns")
             return answer
-
-    def close(self) -> None:
-        """Free all graphs and their pool. May be called twice.
-
-        Raises:
-            LaunchgapError: another thread is in the middle of a call.
-        """
-        if not self._closed:
-            with self._alone():
-                self._closed = True
-                self._drop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._lock.acquire(blocking=False):
-            raise LaunchgapError(
-                "this runner is in the middle of another call; make one GraphedForward for each thread, "
-                "or take turns"
-            )
-        try:
-            if self._closed:
-                raise LaunchgapError("this runner was closed; make a new GraphedForward")
-            yield
-        finally:
-            self._lock.release()
 
     def _attempt(
         self, built: _Built, input_ids: torch.Tensor, attention_mask: torch.Tensor | None

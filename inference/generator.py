@@ -13,11 +13,8 @@ what is captured, `inference.guards` what is checked on every request.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedModel
@@ -25,6 +22,7 @@ from transformers import PreTrainedModel
 from contract import LaunchgapError
 from inference.agreement import Agreement, compare
 from inference.decode_graphs import GraphRecord
+from inference.exclusive import Exclusive
 from inference.generation import Generation
 from inference.generation_request import GenerationRequest, check_request, whole_number
 from inference.guards import refuse_autocast
@@ -36,7 +34,7 @@ _CHUNK = 8
 """Tokens read at a time where an end of sequence is looked for; the device runs on for two chunks at most."""
 
 
-class GraphedGenerator:
+class GraphedGenerator(Exclusive):
     """Tokens for one prompt at a time, batch 1, from a model in inference mode.
 
     A model that a graph cannot hold is run eagerly, by the same rules; `refusals` says why. Not for several
@@ -45,6 +43,12 @@ class GraphedGenerator:
     Attributes:
         recaptures: how often the model had changed and was captured again.
     """
+
+    _BUSY = (
+        "this generator is in the middle of another request; let it end or close its stream, "
+        "or make one GraphedGenerator for each thread"
+    )
+    _CLOSED = "this generator was closed; make a new GraphedGenerator"
 
     def __init__(
         self,
@@ -82,8 +86,7 @@ class GraphedGenerator:
         self.recaptures = 0
         self._model, self._max_length, self._buckets, self._unroll = model, max_length, buckets, unroll
         self._copy, self._strict, self._on_change, self._step = copy, strict, on_change, step
-        self._lock = threading.Lock()
-        self._closed = False
+        super().__init__()
         self._built: Generation | None = None
         self._build()
 
@@ -178,39 +181,6 @@ class GraphedGenerator:
             return compare(
                 built.call, request, tokens, lambda index: built.logits_at(request, plan, tokens, index)
             )
-
-    def close(self) -> None:
-        """Free all graphs, the cache and the pool. May be called twice.
-
-        Raises:
-            LaunchgapError: a call is running or a stream is half read.
-        """
-        if not self._closed:
-            with self._alone():
-                self._closed = True
-                self._drop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._lock.acquire(blocking=False):
-            raise LaunchgapError(
-                "this generator is in the middle of another request; let it end or close its stream, "
-                "or make one GraphedGenerator for each thread"
-            )
-        try:
-            if self._closed:
-                raise LaunchgapError("this generator was closed; make a new GraphedGenerator")
-            yield
-        finally:
-            self._lock.release()
 
     def _streamed(self, built: Generation, request: GenerationRequest, chunk: int) -> Iterator[int]:
         with self._alone():
