@@ -73,7 +73,12 @@ class _Subject:
 
 
 def run_battery(
-    model: PreTrainedModel, lengths: Sequence[int] | None = None, seed: int = 0, *, strict: bool = False
+    model: PreTrainedModel,
+    lengths: Sequence[int] | None = None,
+    seed: int = 0,
+    *,
+    strict: bool = False,
+    fused: bool = False,
 ) -> list[Check]:
     """All checks, for both kinds of logits and both padding sides.
 
@@ -88,7 +93,13 @@ def run_battery(
     kinds: list[tuple[Logits, PaddingSide]] = list(product(("last", "all"), ("right", "left")))
     for logits, side in tqdm(kinds, desc="proving", unit="runner", delay=2, disable=None):
         with GraphedForward(
-            model, lengths, logits=logits, padding_side=side, strict=strict, only_if_faster=False
+            model,
+            lengths,
+            logits=logits,
+            padding_side=side,
+            strict=strict,
+            fused=fused,
+            only_if_faster=False,
         ) as forward:
             checks += check_runner(forward, reference, seed)
     return checks
@@ -150,7 +161,8 @@ def _captured(subject: _Subject) -> Check:
         None,
         "a graph, or a reason",
         all(entry.reason for entry in eager),
-        tuple(f"length {entry.length} is left eager: {entry.reason}" for entry in eager),
+        tuple(f"length {entry.length} is left eager: {entry.reason}" for entry in eager)
+        + tuple(f"length {entry.length} is plain: {entry.not_fused}" for entry in entries if entry.not_fused),
     )
 
 

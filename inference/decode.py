@@ -13,9 +13,9 @@ the cache lie in the future of every token until the one that belongs there over
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -25,6 +25,9 @@ from contract import CaptureError
 from inference.attention import mask_is_redundant, unmasked
 from inference.backends import WARM_UP_CALLS, Backend, Capture, Pool
 from inference.calling import ModelCall
+from inference.decode_state import DecodeState
+from inference.fused import Pass, fuse
+from inference.proof import prove_same
 from inference.sampling import Chooser
 from inference.staging import StaticInputs
 from inference.static_cache import KeyValueStore, cache_shape
@@ -36,45 +39,29 @@ RUNS_AT_CAPTURE = WARM_UP_CALLS + 1
 """How often a capture runs what it captures: steps advance that many times."""
 
 
-class DecodeState:
-    """What one piece leaves for the next, on the device.
+@dataclass(frozen=True)
+class CapturedPiece:
+    """A captured piece.
 
-    Attributes:
-        position: slot of the cache that the next step fills, shape (1,).
-        token: the token last chosen, shape (1, 1).
-        tokens: all tokens chosen, by position, shape (slots + 1,).
-        logits: those of the prompt's last token, shape (1, vocabulary).
-        mask: 0 where a step may look and -inf elsewhere, shape (1, 1, 1, slots).
+    `compile_s` is None for a plain one; `not_fused` says why it is plain where it was to be compiled.
     """
 
-    def __init__(self, slots: int, logits: torch.Tensor, dtype: torch.dtype) -> None:
-        """Allocate for logits like those given, shape (1, vocabulary), and attention in that dtype."""
-        device = logits.device
-        self.position = torch.zeros(1, dtype=torch.int64, device=device)
-        self.token = torch.zeros((1, 1), dtype=torch.int64, device=device)
-        self.tokens = torch.zeros(slots + 1, dtype=torch.int64, device=device)
-        self.logits = torch.zeros_like(logits)
-        self.mask = torch.zeros((1, 1, 1, slots), dtype=dtype, device=device)
-        self._slots = torch.arange(slots, device=device)
+    capture: Capture
+    attention_mask: Mask
+    compile_s: float | None = None
+    not_fused: str | None = None
 
-    def begin(self, last: torch.Tensor) -> None:
-        """Stand behind a prompt whose last token is at `last`, shape (1,)."""
-        self.position.copy_(last + 1)
-        self.mask.fill_(-math.inf).masked_fill_(self._slots <= last, 0.0)
 
-    def reveal(self) -> None:
-        """Let steps look at the slot at the position."""
-        self.mask.index_fill_(-1, self.position, 0.0)
+@dataclass(frozen=True)
+class _Prepared:
+    """A pass about to be captured, compiled or not."""
 
-    def put(self, token: torch.Tensor) -> None:
-        """Write a chosen token, shape (1,), to the position."""
-        self.token.copy_(token.view(1, 1))
-        self.tokens.index_copy_(0, self.position, token)
+    run: Pass
+    compile_s: float | None = None
+    not_fused: str | None = None
 
-    def rewind(self) -> None:
-        """Go back to position 0, so that a capture's own steps stay inside the cache."""
-        self.position.zero_()
-        self.token.zero_()
+    def piece(self, capture: Capture, mask: Mask) -> CapturedPiece:
+        return CapturedPiece(capture, mask, self.compile_s, self.not_fused)
 
 
 class Decoder:
@@ -87,19 +74,18 @@ class Decoder:
         takes_mask: whether the model is right with a mask that is handed in ready-made; see `decode_proof`.
     """
 
-    def __init__(
-        self, call: ModelCall, slots: int, backend: Backend, step: Callable[..., Any] | None = None
-    ) -> None:
+    def __init__(self, call: ModelCall, slots: int, backend: Backend, *, fused: bool = False) -> None:
         """Look at what the model keeps between tokens and allocate for it.
 
-        `step` runs steps in place of the model, called as the model is.
+        With `fused` the pieces are captured as `inference.fused` compiles them, where it can.
 
         Raises:
             CaptureError: it keeps something that has no static form, or attends in a way that needs one.
             torch.cuda.OutOfMemoryError: the cache does not fit.
         """
         self._call = call
-        self._step = call.model if step is None else step
+        self._fused = fused
+        self._compiled: dict[tuple[int, bool], _Prepared] = {}
         self._backend = backend
         self._cuts_logits = "logits_to_keep" in inspect.signature(call.model.forward).parameters
         name, attention = type(call.model).__name__, call.model.config._attn_implementation
@@ -130,7 +116,7 @@ class Decoder:
         """Whether one mask is right for all layers: no sliding window is shorter than so many slots."""
         return self.window is None or self.window >= slots
 
-    def capture_prompt(self, inputs: StaticInputs, pool: Pool | None) -> tuple[Capture, Mask]:
+    def capture_prompt(self, inputs: StaticInputs, pool: Pool | None) -> CapturedPiece:
         """Capture the prompt piece at the length of its inputs.
 
         Raises:
@@ -142,14 +128,20 @@ class Decoder:
             is_redundant = mask_is_redundant(self._call.model, inputs.ids)
         mask: Mask = "none" if is_redundant else "explicit"
         cache = self.store.prompt_view()
+
+        def prompt() -> torch.Tensor:
+            return self.prompt(inputs, cache)
+
         with unmasked(self._call.model) if mask == "none" else nullcontext():
-            return self._capture(lambda: self.prompt(inputs, cache), pool), mask
+            prepared = self._prepare(prompt, lambda: inputs.last.fill_(inputs.length - 1))
+            inputs.last.zero_()
+            return prepared.piece(self._capture(prepared.run, pool), mask)
 
-    def capture_choice(self, chooser: Chooser, pool: Pool | None) -> Capture:
+    def capture_choice(self, chooser: Chooser, pool: Pool | None) -> CapturedPiece:
         """Capture the choice of a prompt's first new token."""
-        return self._capture(lambda: self.choice(chooser), pool, chooser)
+        return CapturedPiece(self._capture(lambda: self.choice(chooser), pool, chooser), "none")
 
-    def capture_steps(self, slots: int, chooser: Chooser, count: int, pool: Pool | None) -> Capture:
+    def capture_steps(self, slots: int, chooser: Chooser, count: int, pool: Pool | None) -> CapturedPiece:
         """Capture `count` steps over the first `slots` slots; the output is the last step's logits.
 
         Raises:
@@ -160,14 +152,14 @@ class Decoder:
                 f"{count} steps in one graph: their warm-up needs {count * RUNS_AT_CAPTURE} slots and the "
                 f"bucket has {slots}; unroll less"
             )
-        cache, mask = self.store.token_view(slots, self.state.position), self.step_mask(slots)
+        prepared = self._prepare_step(slots, chooser)
 
         def steps() -> torch.Tensor:
             for _ in range(count):
-                logits = self.step(cache, slots, mask, chooser)
+                logits = prepared.run()
             return logits
 
-        return self._capture(steps, pool, chooser)
+        return prepared.piece(self._capture(steps, pool, chooser), self.step_mask(slots))
 
     def prompt(self, inputs: StaticInputs, cache: Cache) -> torch.Tensor:
         """The prompt piece, run now. Nothing of an earlier request, not even a NaN, stays in the cache."""
@@ -188,10 +180,7 @@ class Decoder:
 
     def step(self, cache: Cache, slots: int, mask: Mask, chooser: Chooser) -> torch.Tensor:
         """One step, run now: the logits that its token was chosen from, shape (1, vocabulary)."""
-        logits = self.look(cache, slots, mask)
-        self.state.position.add_(1)
-        self.state.put(chooser.choose(logits))
-        return logits
+        return self._advance(self.look(cache, slots, mask), chooser)
 
     def look(self, cache: Cache, slots: int, mask: Mask) -> torch.Tensor:
         """Logits after the last token, shape (1, vocabulary). The position stays."""
@@ -201,7 +190,62 @@ class Decoder:
             more["attention_mask"] = self.state.mask[..., :slots]
         if self._call.takes_positions:
             more["position_ids"] = self.state.position.view(1, 1)
-        return _logits(self._step, self.state.token, cache, **more)[:, -1]
+        return _logits(self._call.model, self.state.token, cache, **more)[:, -1]
+
+    def _advance(self, logits: torch.Tensor, chooser: Chooser) -> torch.Tensor:
+        self.state.position.add_(1)
+        self.state.put(chooser.choose(logits))
+        return logits
+
+    def _prepare_step(self, slots: int, chooser: Chooser) -> _Prepared:
+        """One step to capture. What draws random numbers is not compiled: Dynamo refuses generators."""
+        draws = bool(chooser.generators)
+        key = slots, draws
+        cache, mask = self.store.token_view(slots, self.state.position), self.step_mask(slots)
+
+        def step() -> torch.Tensor:
+            return self.step(cache, slots, mask, chooser)
+
+        def look() -> torch.Tensor:
+            return self.look(cache, slots, mask)
+
+        if key not in self._compiled:
+            self._compiled[key] = self._prepare(look if draws else step, lambda: self._stand_amid(slots))
+        prepared = self._compiled[key]
+        # Compiled once for graphs of one step and of several, and charged to the first.
+        self._compiled[key] = replace(prepared, compile_s=prepared.compile_s and 0.0)
+        if not draws:
+            return prepared
+        return replace(prepared, run=lambda: self._advance(prepared.run(), chooser))
+
+    def _prepare(self, run: Pass, begin: Callable[[], object]) -> _Prepared:
+        """The pass, or its compiled form if asked for, proved to leave the same logits and the same cache."""
+        if not self._fused:
+            return _Prepared(run)
+
+        def outcome(one: Pass) -> tuple[torch.Tensor, ...]:
+            begin()
+            logits = one().clone()
+            return logits, *(tensor.clone() for layer in self.store.layers for tensor in layer)
+
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                begin()
+                fused, compile_s = fuse(run, self._backend)
+                prove_same(outcome(fused), outcome(run))
+                self.store.clear()
+        except CaptureError as error:
+            return _Prepared(run, not_fused=str(error))
+        return _Prepared(fused, compile_s)
+
+    def _stand_amid(self, slots: int) -> None:
+        """Behind the first half of a cache full of random keys and values, the same ones every time."""
+        generator = torch.Generator(self._backend.device).manual_seed(slots)
+        for layer in self.store.layers:
+            for tensor in layer:
+                tensor.normal_(generator=generator)
+        self.state.token.zero_()
+        self.state.begin(self._places[0, slots // 2 : slots // 2 + 1])
 
     def _capture(
         self, piece: Callable[[], torch.Tensor], pool: Pool | None, chooser: Chooser | None = None

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -14,7 +13,7 @@ from contract import CaptureError
 from inference.backends import Backend, Capture, Graph
 from inference.blame import root_cause
 from inference.calling import ModelCall
-from inference.decode import Decoder, Mask
+from inference.decode import CapturedPiece, Decoder, Mask
 from inference.decode_proof import prove_decoder
 from inference.generation_request import GenerationRequest
 from inference.sampling import Chooser, Greedy, GreedyChooser, Sampling, make_chooser
@@ -32,12 +31,16 @@ class GraphRecord:
         capture_s: seconds of warm-up, capture and first replay.
         pool_bytes: what the capture added to the pool that all pieces share.
         attention_mask: `none`, `explicit` (built in the graph) or `static` (kept on the device).
+        compile_s: seconds that Inductor took, 0 where an earlier piece's was used; None for a plain graph.
+        not_fused: why a piece is plain that was to be compiled.
     """
 
     name: str
     capture_s: float
     pool_bytes: int
     attention_mask: Mask
+    compile_s: float | None = None
+    not_fused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ class DecodeGraphs:
         buckets: Sequence[int],
         unroll: int,
         backend: Backend,
-        step: Callable[..., Any] | None = None,
+        *,
+        fused: bool = False,
     ) -> None:
         """Allocate the cache for the largest bucket and try the model on it.
 
@@ -85,7 +89,7 @@ class DecodeGraphs:
         self.refusals: dict[str, str] = {}
         self._buckets, self._unroll, self._backend = tuple(buckets), unroll, backend
         with torch.inference_mode(False):
-            self.decoder = Decoder(call, self._buckets[-1], backend, step)
+            self.decoder = Decoder(call, self._buckets[-1], backend, fused=fused)
             prove_decoder(self.decoder, call, self._buckets[0], backend)
             self.reader = TokenReader(self.decoder.state.tokens, backend)
         self._vocabulary = self.decoder.state.logits.shape[-1]
@@ -204,41 +208,47 @@ class DecodeGraphs:
     def _prompt(self, length: int) -> Capture:
         inputs = self._static_inputs(length)
 
-        def capture() -> tuple[Capture, Mask]:
+        def capture() -> CapturedPiece:
             return self.decoder.capture_prompt(inputs, self._pool)
 
         return self._piece(f"prompt {length}", capture)
 
     def _choice(self, chooser: Chooser) -> Capture:
-        def capture() -> tuple[Capture, Mask]:
-            return self.decoder.capture_choice(chooser, self._pool), "none"
+        def capture() -> CapturedPiece:
+            return self.decoder.capture_choice(chooser, self._pool)
 
         return self._piece(f"choice {chooser.name}", capture, chooser)
 
     def _steps(self, slots: int, chooser: Chooser, count: int) -> Capture:
-        def capture() -> tuple[Capture, Mask]:
-            captured = self.decoder.capture_steps(slots, chooser, count, self._pool)
-            return captured, self.decoder.step_mask(slots)
+        def capture() -> CapturedPiece:
+            return self.decoder.capture_steps(slots, chooser, count, self._pool)
 
         name = f"step {slots} {chooser.name}" + (f" x{count}" if count > 1 else "")
         return self._piece(name, capture, chooser)
 
     def _piece(
-        self, name: str, capture: Callable[[], tuple[Capture, Mask]], chooser: Chooser | None = None
+        self, name: str, capture: Callable[[], CapturedPiece], chooser: Chooser | None = None
     ) -> Capture:
         if name in self.refusals:
             raise CaptureError(self.refusals[name])
         if name not in self._pieces:
             start_s = time.perf_counter()
-            captured, mask = self._tried(name, capture, chooser)
-            capture_s = time.perf_counter() - start_s
-            record = GraphRecord(name, capture_s, captured.pool_bytes, mask)
-            self._pieces[name] = _Piece(captured, chooser, record)
+            made = self._tried(name, capture, chooser)
+            capture_s = time.perf_counter() - start_s - (made.compile_s or 0.0)
+            record = GraphRecord(
+                name,
+                capture_s,
+                made.capture.pool_bytes,
+                made.attention_mask,
+                made.compile_s,
+                made.not_fused,
+            )
+            self._pieces[name] = _Piece(made.capture, chooser, record)
         return self._pieces[name].capture
 
     def _tried(
-        self, name: str, capture: Callable[[], tuple[Capture, Mask]], chooser: Chooser | None
-    ) -> tuple[Capture, Mask]:
+        self, name: str, capture: Callable[[], CapturedPiece], chooser: Chooser | None
+    ) -> CapturedPiece:
         device = self._backend.device
         try:
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():

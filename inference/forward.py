@@ -11,11 +11,10 @@ checked on every call, while the GPU works; see `inference.guards`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from operator import index
-from typing import Literal, SupportsIndex
+from typing import Literal
 
 import numpy as np
 import torch
@@ -28,13 +27,12 @@ from inference.calling import Logits, ModelCall, vocabulary_of
 from inference.exclusive import Exclusive
 from inference.guards import ModelGuard, refuse_autocast, refuse_training
 from inference.ladder import Ladder, LadderOptions, LedgerEntry
+from inference.lengths import usable_lengths
 from inference.request import host_tokens, real_span
+from inference.rung import Rung
 from inference.staging import PaddingSide
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_LENGTHS = (64, 128, 256, 512, 1024)
-"""Captured lengths, in tokens, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,15 @@ class _Built:
     call: ModelCall
     ladder: Ladder
     guard: ModelGuard
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """A prompt that was copied in, and the graph that it was copied for, None for eager."""
+
+    built: _Built
+    rung: Rung | None
+    tokens: NDArray[np.int64]
 
 
 class GraphedForward(Exclusive):
@@ -70,6 +77,8 @@ class GraphedForward(Exclusive):
         strict: raise where a length would be left eager for another reason than speed.
         over: what to do with prompts above the largest length.
         on_change: what to do when weights, dtype, device or attention implementation have changed.
+        fused: capture what Inductor compiles of the model, and the model itself where that cannot be done;
+            tens of seconds for each length. See `inference.fused`.
         only_if_faster: leave a length eager whose graph is not faster; None for yes on a GPU, no on the
             simulation, where nothing gets faster.
 
@@ -93,6 +102,7 @@ class GraphedForward(Exclusive):
         strict: bool = False,
         over: Literal["raise", "eager"] = "raise",
         on_change: Literal["recapture", "raise"] = "recapture",
+        fused: bool = False,
         only_if_faster: bool | None = None,
     ) -> None:
         _check_choice("logits", logits, ("last", "all"))
@@ -105,10 +115,11 @@ class GraphedForward(Exclusive):
         self.padding_side: PaddingSide = padding_side
         self.model = model
         self._lengths, self._copy = lengths, copy
-        self._strict, self._only_if_faster = strict, only_if_faster
+        self._strict, self._fused, self._only_if_faster = strict, fused, only_if_faster
         self._over, self._on_change = over, on_change
         super().__init__()
         self._built: _Built | None = None
+        self._staged: _Staged | None = None
         self._build()
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -134,32 +145,80 @@ class GraphedForward(Exclusive):
                 raise LaunchgapError("the model changes during a call; leave it alone until that returns")
             return answer
 
+    def copy_in(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> None:
+        """The first half of a call: check a prompt and copy it to the device. `replay` is the other half.
+
+        Raises:
+            LaunchgapError: as a call, but for a changed model, which `replay` finds out.
+        """
+        with self._alone():
+            built = self._built or self._build()
+            tokens = self._tokens(built, input_ids, attention_mask)
+            rung = built.ladder.find(tokens.size)
+            if rung is not None:
+                built.ladder.fill(rung, tokens)
+            # Eager reads them at the replay, when the caller's own may have changed.
+            self._staged = _Staged(built, rung, tokens.copy() if rung is None else tokens)
+
+    def replay(self) -> torch.Tensor:
+        """Logits of the prompt last copied in, as a call gives them. May be repeated.
+
+        Raises:
+            LaunchgapError: nothing was copied in, a call came between, or the model has changed since.
+        """
+        with self._alone():
+            staged = self._staged
+            if staged is None or staged.built is not self._built:
+                raise LaunchgapError("no prompt is staged; call copy_in before replay")
+            answer = self._launched(staged.built, staged.rung, staged.tokens)
+            if answer is None:
+                self._drop()
+                raise LaunchgapError(
+                    "the model has changed since it was captured; call copy_in and replay again"
+                )
+            return answer
+
     def _attempt(
         self, built: _Built, input_ids: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> torch.Tensor | None:
         """Check the request and answer it; None if the model has changed and must be captured again."""
         try:
-            tokens = host_tokens(input_ids, built.call.vocabulary)
-            if attention_mask is not None:
-                start, end = real_span(attention_mask, tokens.size)
-                tokens = tokens[start:end]
-            self._check_length(built, tokens.size)
+            tokens = self._tokens(built, input_ids, attention_mask)
         except LaunchgapError:  # which a model with a larger vocabulary by now would perhaps not say
             if not self._has_changed(built):
                 raise
             return None
-        return self._answer(built, tokens)
+        self._staged = None
+        rung = built.ladder.find(tokens.size)
+        if rung is not None:
+            built.ladder.fill(rung, tokens)
+        return self._launched(built, rung, tokens)
 
-    def _answer(self, built: _Built, tokens: NDArray[np.int64]) -> torch.Tensor | None:
+    def _tokens(
+        self, built: _Built, input_ids: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> NDArray[np.int64]:
+        """The real tokens of a request, shape (n,), checked.
+
+        Raises:
+            LaunchgapError: as a call.
+        """
+        tokens = host_tokens(input_ids, built.call.vocabulary)
+        if attention_mask is not None:
+            start, end = real_span(attention_mask, tokens.size)
+            tokens = tokens[start:end]
+        self._check_length(built, tokens.size)
+        return tokens
+
+    def _launched(self, built: _Built, rung: Rung | None, tokens: NDArray[np.int64]) -> torch.Tensor | None:
         """Logits, or None if the model has changed.
 
         A replay is launched before the model is looked at, so that both take place at once.
         """
-        rung = built.ladder.find(tokens.size)
         if rung is None:
             return None if self._has_changed(built) else built.ladder.eager(tokens)
         try:
-            logits = built.ladder.launch(rung, tokens)
+            rung.replay()
+            logits = rung.logits(tokens.size)
             answer = logits.clone() if self._copy else logits
         except CaptureError:  # the simulation sees for itself that a tensor has moved
             if not self._has_changed(built):
@@ -192,10 +251,11 @@ class GraphedForward(Exclusive):
         refuse_autocast(call.device)
         backend = make_backend(call.device)
         options = LadderOptions(
-            _usable_lengths(self._lengths, call.positions),
+            usable_lengths(self._lengths, call.positions),
             self.padding_side,
             strict=self._strict,
             timed=not backend.simulated if self._only_if_faster is None else self._only_if_faster,
+            fused=self._fused,
         )
         on_device = torch.cuda.device(call.device) if call.device.type == "cuda" else nullcontext()
         # Static storage made under a caller's inference_mode could not be written to outside of it.
@@ -221,32 +281,6 @@ class GraphedForward(Exclusive):
                 f"prompt of {n} tokens: the longest captured length is {longest}; shorten the prompt, "
                 'capture a longer length, or use over="eager"'
             )
-
-
-def _usable_lengths(lengths: Sequence[int] | None, positions: int) -> tuple[int, ...]:
-    """The lengths asked for, or the usual ones cut to the model's positions.
-
-    Raises:
-        LaunchgapError: none, no whole numbers of at least 1, or more than the model has positions.
-    """
-    if lengths is None:
-        return tuple(dict.fromkeys(min(length, positions) for length in DEFAULT_LENGTHS))
-    if not isinstance(lengths, Iterable):
-        raise LaunchgapError(f"lengths {lengths!r}: give a sequence of captured lengths, such as (64, 128)")
-    usable = tuple(map(_whole_number, lengths))
-    if not usable:
-        raise LaunchgapError("no lengths: give at least one captured length, such as 64")
-    if max(usable) > positions:
-        raise LaunchgapError(
-            f"length {max(usable)}: the model has {positions} positions; use lengths up to {positions}"
-        )
-    return usable
-
-
-def _whole_number(length: object) -> int:
-    if not isinstance(length, SupportsIndex) or isinstance(length, bool) or index(length) < 1:
-        raise LaunchgapError(f"length {length!r}: must be a whole number of 1 or more")
-    return index(length)
 
 
 def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
@@ -38,9 +37,9 @@ class Generation:
         max_length: int | None,
         buckets: Sequence[int] | None,
         unroll: int,
-        step: Callable[..., Any] | None = None,
         *,
         strict: bool,
+        fused: bool = False,
     ) -> None:
         """Allocate the cache and try the model on it.
 
@@ -55,7 +54,7 @@ class Generation:
         self.guard = ModelGuard(model)
         self._strict = strict
         self._refusal: str | None = None
-        self._graphs = self._opened(unroll, step)
+        self._graphs = self._opened(unroll, fused=fused)
 
     @property
     def ledger(self) -> tuple[GraphRecord, ...]:
@@ -78,6 +77,7 @@ class Generation:
             self._graphs.capture_all(sampling)
         if self._strict and self.refusals:
             raise CaptureError(next(iter(self.refusals.values())))
+        self._require_fused()
 
     def plan(self, request: GenerationRequest) -> Plan | None:
         """What the request replays, captured if need be; None if it is to be served eagerly.
@@ -88,12 +88,14 @@ class Generation:
         if self._graphs is None:
             return None
         try:
-            return self._graphs.plan(request)
+            plan = self._graphs.plan(request)
         except CaptureError as error:
             if self._strict:
                 raise
             logger.warning("served eagerly: %s", error)
             return None
+        self._require_fused()
+        return plan
 
     def tokens(self, request: GenerationRequest, plan: Plan | None, chunk: int) -> Iterator[int]:
         """The new tokens, up to one that ends the sequence, read `chunk` at a time."""
@@ -126,9 +128,15 @@ class Generation:
         if self._graphs is not None:
             self._graphs.close()
 
-    def _opened(self, unroll: int, step: Callable[..., Any] | None) -> DecodeGraphs | None:
+    def _require_fused(self) -> None:
+        """With `strict`, refuse a piece that is plain where it was to be compiled."""
+        plain = next((record.not_fused for record in self.ledger if record.not_fused), None)
+        if self._strict and plain is not None:
+            raise CaptureError(plain)
+
+    def _opened(self, unroll: int, *, fused: bool) -> DecodeGraphs | None:
         try:
-            return DecodeGraphs(self.call, self.buckets, unroll, make_backend(self.call.device), step)
+            return DecodeGraphs(self.call, self.buckets, unroll, make_backend(self.call.device), fused=fused)
         except (CaptureError, torch.cuda.OutOfMemoryError) as error:
             why = error if isinstance(error, CaptureError) else "out of GPU memory; use a lower max_length"
             self._refusal = " ".join(str(why).split())

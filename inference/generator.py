@@ -13,8 +13,8 @@ what is captured, `inference.guards` what is checked on every request.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
 
 import torch
 from transformers import PreTrainedModel
@@ -60,7 +60,7 @@ class GraphedGenerator(Exclusive):
         copy: bool = True,
         strict: bool = False,
         on_change: Literal["recapture", "raise"] = "recapture",
-        step: Callable[..., Any] | None = None,
+        fused: bool = False,
     ) -> None:
         """Allocate the cache and try the model on it; nothing is captured yet.
 
@@ -75,8 +75,8 @@ class GraphedGenerator(Exclusive):
             copy: False lets `generate` return a view of the one host buffer, valid until the next request.
             strict: raise where a model or a piece would be left eager.
             on_change: what to do when weights, dtype, device or attention implementation have changed.
-            step: what runs steps in place of the model, called as the model is and proved against it: a
-                compiled twin, for instance, that captures no graphs of its own.
+            fused: capture prompts and steps as Inductor compiles them, and as they are where it cannot; tens
+                of seconds for each piece. See `inference.fused`.
 
         Raises:
             LaunchgapError: a model or sizes that cannot be used; with `strict`, CaptureError.
@@ -85,7 +85,7 @@ class GraphedGenerator(Exclusive):
             raise LaunchgapError(f"on_change {on_change!r}: unknown; use recapture or raise")
         self.recaptures = 0
         self._model, self._max_length, self._buckets, self._unroll = model, max_length, buckets, unroll
-        self._copy, self._strict, self._on_change, self._step = copy, strict, on_change, step
+        self._copy, self._strict, self._on_change, self._fused = copy, strict, on_change, fused
         super().__init__()
         self._built: Generation | None = None
         self._build()
@@ -227,7 +227,12 @@ class GraphedGenerator(Exclusive):
     def _build(self) -> Generation:
         self._drop()
         self._built = Generation(
-            self._model, self._max_length, self._buckets, self._unroll, self._step, strict=self._strict
+            self._model,
+            self._max_length,
+            self._buckets,
+            self._unroll,
+            strict=self._strict,
+            fused=self._fused,
         )
         return self._built
 

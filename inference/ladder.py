@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from contract import CaptureError, LaunchgapError
 from inference.attention import mask_is_redundant
-from inference.backends import Backend, Pool
+from inference.backends import Backend
 from inference.blame import root_cause
 from inference.calling import ModelCall
-from inference.proof import Proof, Timing, prove, time_rung
+from inference.proof import Proof, prove, time_rung
 from inference.rung import Mask, Rung, static_inputs
 from inference.staging import PaddingSide, StreamOrder
 
@@ -33,14 +33,15 @@ logger = logging.getLogger(__name__)
 class LadderOptions:
     """How to build.
 
-    `timed` leaves a length eager whose graph is not faster; `strict` raises where one would be left eager for
-    any other reason.
+    `fused` captures what Inductor compiles, and the plain pass where it cannot. `timed` leaves a length eager
+    whose graph is not faster; `strict` raises where one would be left eager for any other reason, or plain.
     """
 
     lengths: Sequence[int]
     padding_side: PaddingSide = "right"
     strict: bool = False
     timed: bool = True
+    fused: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class LedgerEntry:
         shortest_eager_ms: eager at the shortest prompt that this length serves, median.
         graph_ms: replay, median.
         graph_from: shortest prompt that the graph serves, tokens; eager is faster below it.
+        compile_s: seconds that Inductor took; None for a plain graph.
+        not_fused: why a graph is plain that was to be compiled.
     """
 
     length: int
@@ -71,6 +74,8 @@ class LedgerEntry:
     shortest_eager_ms: float | None = None
     graph_ms: float | None = None
     graph_from: int | None = None
+    compile_s: float | None = None
+    not_fused: str | None = None
 
 
 class Ladder:
@@ -110,11 +115,9 @@ class Ladder:
                 return self.rungs[length] if n >= graph_from else None
         return None
 
-    def launch(self, rung: Rung, tokens: NDArray[np.int64]) -> torch.Tensor:
-        """Copy the prompt, shape (n,), in and replay: logits as `Rung.logits`, which nothing waited for."""
+    def fill(self, rung: Rung, tokens: NDArray[np.int64]) -> None:
+        """Copy the prompt, shape (n,), in."""
         rung.fill(tokens, self._order.enter())
-        rung.replay()
-        return rung.logits(tokens.size)
 
     def eager(self, tokens: NDArray[np.int64]) -> torch.Tensor:
         """Logits of the unpadded eager pass, in the shape that a graph gives."""
@@ -162,28 +165,36 @@ class Ladder:
 
     def _entry(self, length: int, shortest: int, output: torch.Tensor) -> LedgerEntry:
         """Capture one length and decide on it."""
-        try:
-            rung, proof = self._proved_rung(length, output)
-        except CaptureError as error:
-            if not isinstance(root_cause(error), Exception):
-                raise root_cause(error) from None  # an interruption, which a broken capture hides
-            refusal: LaunchgapError = error
-        except torch.cuda.OutOfMemoryError:
-            refusal = LaunchgapError(f"length {length}: out of GPU memory; capture fewer or shorter lengths")
-        except LaunchgapError as error:
-            refusal = error
-        else:
-            self.rungs[length] = rung
-            timing = time_rung(self._call, rung, self.backend, shortest) if self._options.timed else None
-            return self._decided(rung, proof, timing, shortest)
+        refusals = []
+        for fused in (True, False) if self._options.fused else (False,):
+            try:
+                rung, proof = self._proved_rung(length, output, fused=fused)
+            except (LaunchgapError, torch.cuda.OutOfMemoryError) as error:
+                refusals.append(self._refused(length, error))
+            else:
+                return self._decided(rung, proof, shortest, *refusals)
+        return LedgerEntry(length, "eager", refusals[-1])
+
+    def _refused(self, length: int, error: LaunchgapError | torch.cuda.OutOfMemoryError) -> str:
+        """Why a length cannot be captured, on one line.
+
+        Raises:
+            LaunchgapError: the same, with `strict`.
+        """
+        if isinstance(error, CaptureError) and not isinstance(root_cause(error), Exception):
+            raise root_cause(error) from None  # an interruption, which a broken capture hides
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            error = LaunchgapError(f"length {length}: out of GPU memory; capture fewer or shorter lengths")
         if self._options.strict:
-            raise refusal
+            raise error
         # A capture that broke may hold on to its pool for good; the graphs to come shall not share that fate.
         self._pool = self.backend.new_pool()
         self._empty_cache()
-        return LedgerEntry(length, "eager", " ".join(str(refusal).split()))
+        return " ".join(str(error).split())
 
-    def _decided(self, rung: Rung, proof: Proof, timing: Timing | None, shortest: int) -> LedgerEntry:
+    def _decided(self, rung: Rung, proof: Proof, shortest: int, not_fused: str | None = None) -> LedgerEntry:
+        self.rungs[rung.length] = rung
+        timing = time_rung(self._call, rung, self.backend, shortest) if self._options.timed else None
         graph_from = shortest if timing is None else timing.graph_from()
         reason = None
         if timing is not None and graph_from is None:
@@ -201,9 +212,11 @@ class Ladder:
             timing.shortest_eager_ms if timing else None,
             timing.graph_ms if timing else None,
             graph_from,
+            rung.compile_s,
+            not_fused,
         )
 
-    def _proved_rung(self, length: int, output: torch.Tensor) -> tuple[Rung, Proof]:
+    def _proved_rung(self, length: int, output: torch.Tensor, *, fused: bool) -> tuple[Rung, Proof]:
         """The first capture whose logits are eager's.
 
         Raises:
@@ -212,7 +225,7 @@ class Ladder:
         """
         proof = None
         for mask in self._masks(length):
-            rung = self._capture(length, output, mask, self._pool)
+            rung = self._capture(length, output, mask, fused=fused)
             try:
                 proof = prove(self._call, rung, self.backend)
                 if proof.holds:
@@ -241,6 +254,6 @@ class Ladder:
         yield "explicit"
         yield "static"
 
-    def _capture(self, length: int, output: torch.Tensor, mask: Mask, pool: Pool | None) -> Rung:
+    def _capture(self, length: int, output: torch.Tensor, mask: Mask, *, fused: bool) -> Rung:
         inputs = static_inputs(length, self.backend.device, self._options.padding_side, mask)
-        return Rung(self._call, inputs, output, self.backend, pool, mask)
+        return Rung(self._call, inputs, output, self.backend, self._pool, mask, fused=fused)

@@ -34,6 +34,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--attn-implementation", default=DEFAULT_ATTENTION, metavar="NAME", help="(default: sdpa)")
     add("--weights", choices=("auto", "pretrained", "random"), default="auto", help="(default: auto)")
     add("--seed", type=int, default=0, metavar="N", help="of prompts and random weights (default: 0)")
+    add("--fused", action="store_true", help="as Inductor compiles it; minutes")
     add("--strict", action="store_true", help="a length that cannot be captured is an error")
     return parser.parse_args(argv)
 
@@ -55,7 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.model, dtype, device, arguments.attn_implementation, arguments.weights, arguments.seed
     )
     model = load_model(request).model
-    checks = run_battery(model, arguments.lengths, arguments.seed, strict=arguments.strict)
+    checks = run_battery(
+        model, arguments.lengths, arguments.seed, strict=arguments.strict, fused=arguments.fused
+    )
     failed = sum(not check.passed for check in checks)
     notes = "".join(f"{note}\n" for note in dict.fromkeys(note for check in checks for note in check.notes))
     sys.stdout.write(f"{table(checks)}\n\n{notes}{len(checks)} checks, {failed} failed\n")

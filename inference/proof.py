@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from contract import CaptureError
 from inference.backends import Backend
 from inference.calling import ModelCall
 from inference.rung import Rung
@@ -77,6 +78,22 @@ def _structurally_equal(found: torch.Tensor, wanted: torch.Tensor) -> bool:
     found, wanted = found.float(), wanted.float()
     off = (found - wanted).square().mean(-1).sqrt()
     return bool((off <= share * wanted.std(-1) + eps * wanted.abs().amax(-1)).all())
+
+
+def prove_same(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
+    """Compare what a compiled pass leaves behind with what the pass itself does: logits, keys, values.
+
+    Each number may be off by what rounding in another order explains, of the largest in its tensor.
+
+    Raises:
+        CaptureError: one is not.
+    """
+    for index, (mine, theirs) in enumerate(zip(found, wanted, strict=True)):
+        share = SHARES.get(theirs.dtype, SHARES[torch.bfloat16])
+        off = (mine.float() - theirs.float()).abs().max()
+        if not off <= share * theirs.float().abs().max():
+            what = "other keys or values" if index else "other logits"
+            raise CaptureError(f"what Inductor compiled gives {what} (off by {float(off):.3g})")
 
 
 def time_rung(call: ModelCall, rung: Rung, backend: Backend, shortest: int) -> Timing:

@@ -126,6 +126,6 @@ def real_span(attention_mask: torch.Tensor, length: int) -> tuple[int, int]:
     if end - start != ones.size:
         hole = start + int(np.flatnonzero(mask[start:end] == 0)[0])
         raise LaunchgapError(
-            f"attention_mask has a hole at token {hole}; only padding at either end can be left out"
+            f"attention_mask has a hole at token {hole}; give one with padding at the ends only, or none"
         )
     return start, end

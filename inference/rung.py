@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from inference.attention import unmasked
 from inference.backends import Backend, Graph, Pool
 from inference.calling import ModelCall
+from inference.fused import fuse
 from inference.staging import PaddingSide, StaticInputs
 
 Mask = Literal["none", "explicit", "static"]
@@ -30,6 +31,7 @@ class Rung:
         attention_mask: see `Mask`.
         pool: handle of the pool that the graph was captured into, None in the simulation.
         pool_bytes: what this capture added to the pool.
+        compile_s: seconds of compiling, None if it was not compiled.
         capture_s: seconds from the first warm-up call to the end of the first replay.
         inputs: static inputs.
         output: static logits, shape (1, 1 or length, vocabulary).
@@ -44,11 +46,13 @@ class Rung:
         backend: Backend,
         pool: Pool | None,
         mask: Mask,
+        *,
+        fused: bool = False,
     ) -> None:
-        """Capture.
+        """Capture, with `fused` as `inference.fused` compiles it.
 
         Raises:
-            CaptureError: the forward pass holds an operation that a graph cannot.
+            CaptureError: the forward pass holds an operation that a graph cannot, or cannot be compiled.
             torch.cuda.OutOfMemoryError: the graph does not fit.
         """
         self.length, self.attention_mask = inputs.length, mask
@@ -56,9 +60,16 @@ class Rung:
         self._last = output[:, 0] if call.wanted == "last" else None
         # A prompt that fills the length would let the warm-up skip the mask that the capture then builds.
         self.fill(np.zeros(max(1, self.length - 1), dtype=np.int64))
-        start_s = time.perf_counter()
+        self.compile_s: float | None = None
+
+        def forward() -> torch.Tensor:
+            return self._forward(call)
+
         with unmasked(call.model) if mask == "none" else nullcontext():
-            capture = backend.capture(lambda: self._forward(call), pool)
+            if fused:
+                forward, self.compile_s = fuse(forward, backend)
+            start_s = time.perf_counter()
+            capture = backend.capture(forward, pool)
         self.capture_s = time.perf_counter() - start_s
         self.pool_bytes = capture.pool_bytes
         self.graph: Graph = capture.graph

@@ -13,13 +13,9 @@ whose CUDA kernels synchronise inside, such as `torch.linalg.inv`.
 
 from __future__ import annotations
 
-import linecache
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +23,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from contract import CaptureError
+from inference.blame import is_users, place_of
 
 _HOST_READ = (
     "gives a tensor's value to the host, which a graph cannot do while it is captured; keep it on the device "
@@ -70,37 +67,19 @@ class Site:
     line: int
 
     def __str__(self) -> str:
-        place = f"{'/'.join(Path(self.path).parts[-2:])}:{self.line}"
-        source = linecache.getline(self.path, self.line).strip()
-        return f'{place} "{source}"' if source else place
+        return place_of(self.path, self.line)
 
 
 def user_site() -> Site:
     """The innermost line that is neither torch's, nor Python's library's, nor this package's.
 
-    Usually a line of the model, in transformers or in the user's own module. Code without a file, such as
-    `python -c`, is named by the outermost frame.
+    Usually a line of the model, in transformers or in the user's own module; `inference.blame` has the rule.
+    Code without a file, such as `python -c`, is named by the outermost frame.
     """
     frame = sys._getframe(1)
-    while not _is_users(frame.f_code.co_filename) and frame.f_back is not None:
+    while not is_users(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     return Site(frame.f_code.co_filename, frame.f_lineno)
-
-
-@lru_cache(maxsize=4096)
-def _is_users(path: str) -> bool:
-    if path.startswith("<"):
-        return path.startswith(("<stdin>", "<ipython"))
-    file = Path(path)
-    if file.is_relative_to(_TORCH) or file.is_relative_to(_PACKAGE):
-        return False
-    # Installed packages lie below the standard library, yet a model in one of them is the user's.
-    return not file.is_relative_to(_STDLIB) or "-packages" in path
-
-
-_TORCH = Path(torch.__file__).parent
-_PACKAGE = Path(__file__).parent
-_STDLIB = Path(sysconfig.get_paths()["stdlib"])
 
 
 def operation_name(operation: OpOverload[..., Any]) -> str:

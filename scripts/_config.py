@@ -37,7 +37,10 @@ def _read_config(parser: Parser, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise LaunchgapError(f"config {path}: holds no `key: value` lines; use the option names as keys")
     actions = {a.dest: a for a in parser._actions if a.option_strings and a.dest not in ("help", "config")}
-    return {key: _checked(path, str(key).replace("-", "_"), value, actions) for key, value in content.items()}
+    named = {str(key).replace("-", "_"): value for key, value in content.items()}
+    if len(named) < len(content):
+        raise LaunchgapError(f"config {path}: a key is there twice, with `-` and with `_`; remove one")
+    return {key: _checked(path, key, value, actions) for key, value in named.items()}
 
 
 def _checked(path: Path, key: str, value: object, actions: dict[str, argparse.Action]) -> object:

@@ -49,7 +49,7 @@ def test_the_window_lies_between_the_lengths() -> None:
 
 
 def test_a_wrong_answer_would_be_called_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GraphedForward, "_answer", lambda *_: torch.zeros(1, families.VOCABULARY))
+    monkeypatch.setattr(GraphedForward, "_launched", lambda *_: torch.zeros(1, families.VOCABULARY))
     assert verdict(tiny_model(FAMILIES[0]), "right").startswith("WRONG: fresh inputs, one token")
 
 

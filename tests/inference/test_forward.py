@@ -22,7 +22,8 @@ from inference import ladder, rung
 from inference.backends import SimulationBackend
 from inference.calling import Logits
 from inference.families import FAMILIES, tiny_model
-from inference.forward import DEFAULT_LENGTHS, GraphedForward, _usable_lengths
+from inference.forward import GraphedForward
+from inference.lengths import DEFAULT_LENGTHS, usable_lengths
 from inference.proof import Timing
 from inference.rung import Mask
 from inference.simulation import RecordedGraph, _is_recording
@@ -117,7 +118,7 @@ def test_lengths_may_be_any_whole_numbers_in_any_order(llama: PreTrainedModel) -
     [(2048, DEFAULT_LENGTHS), (512, (64, 128, 256, 512)), (100, (64, 100)), (32, (32,))],
 )
 def test_usual_lengths_stop_at_the_models_positions(positions: int, expected: tuple[int, ...]) -> None:
-    assert _usable_lengths(None, positions) == expected
+    assert usable_lengths(None, positions) == expected
 
 
 @pytest.mark.parametrize(

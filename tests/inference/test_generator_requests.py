@@ -1,10 +1,10 @@
 """What a generator must refuse before the device hears of it, and what it must notice about its model."""
 
-import copy
+import gc
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -14,7 +14,9 @@ from contract import CaptureError, LaunchgapError
 from inference.decode_graphs import DecodeGraphs
 from inference.generator import GraphedGenerator
 from inference.sampling import Greedy, Sampling
-from tests.inference.tiny_models import POSITIONS, VOCABULARY, tiny
+from inference.simulation import RecordedGraph, _is_recording
+from inference.staging import StaticInputs
+from tests.inference.tiny_models import POSITIONS, VOCABULARY, interrupt_at, one_line, restore, tiny
 
 IDS = torch.tensor([[3, 1, 4, 1, 5]])
 
@@ -43,13 +45,21 @@ def continued(model: PreTrainedModel, count: int) -> list[int]:
         (torch.zeros((1, 0), dtype=torch.int64), 1, "empty"),
         (torch.zeros(0, dtype=torch.int64), 1, "empty"),
         (torch.zeros((2, 3), dtype=torch.int64), 1, "batch size is 1"),
+        (torch.zeros((0, 3), dtype=torch.int64), 1, "batch size is 1"),
+        (torch.zeros((1, 1, 3), dtype=torch.int64), 1, "batch size is 1"),
+        (torch.zeros((), dtype=torch.int64), 1, "batch size is 1"),
         (torch.zeros((1, 3)), 1, "token ids are integers"),
+        (torch.zeros((1, 3), dtype=torch.bool), 1, "token ids are integers"),
+        ([[1, 2, 3]], 1, "input_ids of type list"),
+        ("hello", 1, "input_ids of type str"),
         (
             torch.tensor([[1, VOCABULARY]]),
             1,
             f"token id {VOCABULARY}: outside the vocabulary of {VOCABULARY}",
         ),
+        (torch.tensor([[1, 2**40]]), 1, "outside the vocabulary"),
         (torch.tensor([[-1, 2]]), 1, "token id -1: outside the vocabulary"),
+        (torch.tensor([[-1, 2]], dtype=torch.int32), 1, "token id -1: outside the vocabulary"),
         (IDS, 0, "max_new_tokens 0: must be a whole number of 1 or more"),
         (IDS, -4, "max_new_tokens -4"),
         (IDS, 2.0, "max_new_tokens 2.0"),
@@ -60,15 +70,66 @@ def continued(model: PreTrainedModel, count: int) -> list[int]:
             1,
             "prompt of 16 tokens and 1 new ones: the cache holds 16",
         ),
+        (
+            torch.zeros((1, 17), dtype=torch.int64),
+            1,
+            "prompt of 17 tokens and 1 new ones: the cache holds 16",
+        ),
     ],
 )
 @pytest.mark.parametrize("call", ["generate", "stream", "compare_with_generate"])
 def test_requests_that_cannot_be(
     generator: GraphedGenerator, call: str, ids: torch.Tensor, new_tokens: object, words: str
 ) -> None:
-    with pytest.raises(LaunchgapError, match=words):
+    with pytest.raises(LaunchgapError, match=words) as raised:
         getattr(generator, call)(ids, new_tokens)
+    assert one_line(raised.value)
     assert generator.generate(IDS, 3).shape == (1, 3)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"], ids=["by graph", "eagerly"])
+@pytest.mark.parametrize("wrong", [-1, VOCABULARY, 2**40])
+def test_a_wrong_request_never_reaches_the_device(
+    model: PreTrainedModel, attention: str, wrong: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id outside the embedding is a device-side assert, after which no CUDA call of the process works."""
+    model.set_attn_implementation(attention)
+    reached: list[str] = []
+    with GraphedGenerator(model, max_length=16) as generator:
+        generator.generate(IDS, 4)
+        assert ("model" in generator.refusals) == (attention == "eager")
+        monkeypatch.setattr(StaticInputs, "fill", lambda *_: reached.append("copied"))
+        monkeypatch.setattr(RecordedGraph, "replay", lambda _: reached.append("replayed"))
+        model.register_forward_pre_hook(lambda *_: reached.append("run"))
+        for at in (0, 4):
+            ids = IDS.clone()
+            ids[0, at] = wrong
+            for call in (generator.generate, generator.stream, generator.compare_with_generate):
+                with pytest.raises(LaunchgapError, match=f"token id {wrong}: outside the vocabulary"):
+                    call(ids, 4)
+                with pytest.raises(LaunchgapError, match="the cache holds 16"):
+                    call(IDS, 12)
+        assert reached == []
+        generator.generate(IDS, 4)
+        assert set(reached) == ({"run"} if attention == "eager" else {"copied", "replayed"})
+
+
+@pytest.mark.parametrize("unroll", [1, 2, 3])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"], ids=["by graph", "eagerly"])
+def test_a_cache_that_is_exhausted_to_its_last_slot_serves_on(
+    model: PreTrainedModel, unroll: int, attention: str
+) -> None:
+    """A step beyond the last slot would write outside the cache: none is taken, unrolled ones included."""
+    model.set_attn_implementation(attention)
+    expected = continued(model, 11)
+    with GraphedGenerator(model, max_length=16, unroll=unroll) as generator:
+        for _ in range(2):
+            assert generator.generate(IDS, 11)[0].tolist() == expected
+            assert list(generator.stream(IDS, 11)) == expected
+            for call in (generator.generate, generator.stream):
+                with pytest.raises(LaunchgapError, match=r"the cache holds 16; .*raise max_length"):
+                    call(IDS, 12)
+        assert generator.generate(IDS, 2)[0].tolist() == expected[:2]
 
 
 def test_settings_that_are_none(generator: GraphedGenerator) -> None:
@@ -101,8 +162,9 @@ def test_settings_that_are_none(generator: GraphedGenerator) -> None:
     ],
 )
 def test_generators_that_cannot_be(model: PreTrainedModel, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(LaunchgapError, match=words):
+    with pytest.raises(LaunchgapError, match=words) as raised:
         GraphedGenerator(model, **options)
+    assert one_line(raised.value)
 
 
 def test_the_longest_sequence_is_the_models_positions_where_those_are_fewer(model: PreTrainedModel) -> None:
@@ -112,9 +174,45 @@ def test_the_longest_sequence_is_the_models_positions_where_those_are_fewer(mode
             generator.generate(IDS, POSITIONS - 4)
 
 
-def test_something_else_than_a_causal_lm() -> None:
-    with pytest.raises(LaunchgapError, match="not a causal LM"):
-        GraphedGenerator(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+@pytest.mark.parametrize("thing", [torch.nn.Linear(2, 2), "gpt2", None])
+def test_something_else_than_a_causal_lm(thing: PreTrainedModel) -> None:
+    with pytest.raises(LaunchgapError, match="not a causal LM") as raised:
+        GraphedGenerator(thing)
+    assert one_line(raised.value)
+
+
+PARTS = pytest.mark.parametrize(
+    ("part", "words"),
+    [("lm_head", "its weights are on cpu, meta; put all on one"), ("", "its weights are on meta; move it")],
+    ids=["one weight", "all"],
+)
+
+
+@PARTS
+def test_a_model_on_another_device_is_refused(model: PreTrainedModel, part: str, words: str) -> None:
+    torch.nn.Module.to(model.get_submodule(part), "meta")
+    with pytest.raises(LaunchgapError, match=words) as raised:
+        GraphedGenerator(model, max_length=16)
+    assert one_line(raised.value)
+
+
+@PARTS
+@pytest.mark.parametrize("on_change", ["recapture", "raise"])
+def test_a_model_that_was_moved_away_is_refused_until_it_is_back(
+    model: PreTrainedModel, part: str, words: str, on_change: Literal["recapture", "raise"]
+) -> None:
+    words = words if on_change == "recapture" else "on meta, was"
+    with GraphedGenerator(model, max_length=16, on_change=on_change) as generator:
+        wanted = generator.generate(IDS, 4)
+        kept = {name: tensor.data for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+        torch.nn.Module.to(model.get_submodule(part), "meta")
+        for call in (generator.generate, generator.stream):
+            with pytest.raises(LaunchgapError, match=words) as raised:
+                call(IDS, 4)
+            assert one_line(raised.value)
+        restore(model, kept)
+        with pytest.raises(LaunchgapError, match="has changed") if on_change == "raise" else nullcontext():
+            assert torch.equal(generator.generate(IDS, 4), wanted)
 
 
 def test_a_one_dimensional_prompt_and_other_integers_are_taken(generator: GraphedGenerator) -> None:
@@ -200,8 +298,10 @@ def test_a_changed_model_can_be_made_an_error(model: PreTrainedModel) -> None:
     with GraphedGenerator(model, max_length=16, on_change="raise") as generator:
         generator.generate(IDS, 8)
         replaced(model)
-        with pytest.raises(LaunchgapError, match=r"lm_head\.weight was replaced"):
-            generator.generate(IDS, 8)
+        for call in (generator.generate, generator.stream, generator.compare_with_generate):
+            with pytest.raises(LaunchgapError, match=r"lm_head\.weight was replaced") as raised:
+                call(IDS, 8)
+            assert one_line(raised.value)
 
 
 def test_a_model_that_changes_between_stream_and_its_first_token(model: PreTrainedModel) -> None:
@@ -246,6 +346,41 @@ def test_a_second_thread_is_refused_while_a_stream_is_half_read(generator: Graph
     assert generator.generate(IDS, 4).shape == (1, 4)
 
 
+def test_a_second_thread_is_refused_while_a_request_is_running(
+    model: PreTrainedModel, generator: GraphedGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaying, go_on = threading.Event(), threading.Event()
+    replay = RecordedGraph.replay
+
+    def slow(graph: RecordedGraph) -> None:
+        replaying.set()
+        assert go_on.wait(20)
+        replay(graph)
+
+    generator.generate(IDS, 4)
+    monkeypatch.setattr(RecordedGraph, "replay", slow)
+    found: list[list[int]] = []
+    other = threading.Thread(target=lambda: found.append(generator.generate(IDS, 4)[0].tolist()))
+    other.start()
+    assert replaying.wait(20)
+    try:
+        for call in (
+            lambda: generator.generate(IDS, 4),
+            lambda: generator.stream(IDS, 4),
+            lambda: generator.compare_with_generate(IDS, 4),
+            generator.capture,
+            generator.close,
+        ):
+            with pytest.raises(LaunchgapError, match="in the middle of another request") as raised:
+                call()
+            assert one_line(raised.value)
+    finally:
+        go_on.set()
+        other.join(20)
+    assert found == [continued(model, 4)]
+    assert generator.generate(IDS, 4)[0].tolist() == continued(model, 4)
+
+
 def test_threads_that_take_turns_are_served(model: PreTrainedModel, generator: GraphedGenerator) -> None:
     found: list[list[int]] = []
     for _ in range(2):
@@ -253,19 +388,6 @@ def test_threads_that_take_turns_are_served(model: PreTrainedModel, generator: G
         thread.start()
         thread.join()
     assert found == [continued(model, 4)] * 2
-
-
-def interrupt_at(model: PreTrainedModel, call: int, error: BaseException) -> SimpleNamespace:
-    """Let the given call of the last layer from now on raise."""
-    counter = SimpleNamespace(calls=0)
-
-    def hook(*_: object) -> None:
-        counter.calls += 1
-        if counter.calls == call:
-            raise error
-
-    counter.handle = model.model.layers[-1].register_forward_pre_hook(hook)
-    return counter
 
 
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
@@ -283,6 +405,35 @@ def test_an_interruption_anywhere_leaves_model_and_generator_usable(
     assert generator.generate(IDS, 4)[0].tolist() == continued(model, 4)
     twice = [generator.generate(IDS, 8, sampling=Sampling(seed=1)).tolist() for _ in range(2)]
     assert twice[0] == twice[1]
+
+
+def test_an_interruption_anywhere_leaves_the_process_to_a_new_generator(model: PreTrainedModel) -> None:
+    """Anywhere: in the trials of the constructor and in each capture."""
+
+    def use() -> list[list[int]]:
+        with GraphedGenerator(model, max_length=16, buckets=(8,), unroll=2) as generator:
+            greedy = generator.generate(IDS, 4)[0].tolist()
+            sampled = generator.generate(IDS, 4, sampling=Sampling(seed=1))[0].tolist()
+            assert not generator.refusals
+        return [greedy, sampled]
+
+    counter = interrupt_at(model, 0, KeyboardInterrupt())
+    wanted = use()
+    counter.handle.remove()
+    assert wanted[0] == continued(model, 4)
+    recording, asked = 0, torch.cuda.is_current_stream_capturing
+    for call in range(1, counter.calls + 1):
+        interrupted = interrupt_at(model, call, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            use()
+        interrupted.handle.remove()
+        recording += interrupted.was_recording
+        assert model.config._attn_implementation == "sdpa"
+        assert not _is_recording()
+        assert torch.cuda.is_current_stream_capturing is asked
+        assert gc.isenabled()
+        assert use() == wanted
+    assert 0 < recording < counter.calls
 
 
 def test_an_interrupted_stream_is_followed_by_right_answers(
@@ -359,14 +510,6 @@ def test_a_model_that_is_wrong_over_a_static_cache_is_refused(model: PreTrainedM
     attention.forward = counts_slots
     with GraphedGenerator(model, max_length=16) as generator:
         assert "over a static cache gives other logits" in generator.refusals["model"]
-
-
-def test_a_step_can_be_run_by_something_else_than_the_model(model: PreTrainedModel) -> None:
-    twin = copy.deepcopy(model)
-    with GraphedGenerator(model, max_length=16, step=twin, strict=True) as generator:
-        assert generator.generate(IDS, 8)[0].tolist() == continued(model, 8)
-    with pytest.raises(CaptureError, match="a step over a static cache gives other logits"):
-        GraphedGenerator(model, max_length=16, step=tiny("llama", seed=9), strict=True)
 
 
 def test_closing_frees_every_graph(model: PreTrainedModel) -> None:

@@ -171,7 +171,7 @@ def test_the_command_passes_on_a_folder(tiny_folder: Path, capsys: pytest.Captur
 def test_the_command_fails_where_a_check_does(
     tiny_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GraphedForward, "_answer", lambda *_: torch.zeros(1, 64))
+    monkeypatch.setattr(GraphedForward, "_launched", lambda *_: torch.zeros(1, 64))
     assert run(str(tiny_folder), "--lengths", "4") == 1
     assert "FAIL" in capsys.readouterr().out
 

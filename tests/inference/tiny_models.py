@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,6 +31,8 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+
+from inference.simulation import _is_recording
 
 # Tensors of this size are done before a second thread has heard of them.
 torch.set_num_threads(1)
@@ -94,3 +98,35 @@ def tiny(family: str, seed: int = 0) -> PreTrainedModel:
                 weight.normal_(0.0, 0.5)
     model.eval().requires_grad_(False)
     return model
+
+
+def interrupt_at(model: PreTrainedModel, call: int, error: BaseException) -> SimpleNamespace:
+    """Let the given call of the last layer from now on raise; 0 only counts.
+
+    The result has `calls`, `was_recording` (whether that call lay within a capture) and the hook's `handle`.
+    """
+    counter = SimpleNamespace(calls=0, was_recording=False)
+
+    def hook(*_: object) -> None:
+        counter.calls += 1
+        if counter.calls == call:
+            counter.was_recording = _is_recording()
+            raise error
+
+    *_, last = model.get_submodule("model.layers").children()
+    counter.handle = last.register_forward_pre_hook(hook)
+    return counter
+
+
+def one_line(error: BaseException) -> bool:
+    """Whether an error is a single line: the thing and the reason, then what to do or what may be given."""
+    return re.fullmatch(r"[^\n]{5,}?(; [^\n]+|: give [^\n]+|: must be [^\n]+)", str(error)) is not None
+
+
+def restore(model: PreTrainedModel, tensors: dict[str, torch.Tensor]) -> None:
+    """Put parameters and buffers back by name, as after a move to another device and back."""
+    for name, tensor in tensors.items():
+        owner, _, key = name.rpartition(".")
+        module = model.get_submodule(owner)
+        is_weight = key in module._parameters
+        setattr(module, key, torch.nn.Parameter(tensor, requires_grad=False) if is_weight else tensor)

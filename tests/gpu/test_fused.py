@@ -1,0 +1,81 @@
+"""What Inductor compiles, in our own graph, on a real GPU: run with `make gpu-test`."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from inference.battery import check_runner
+from inference.families import FAMILIES, tiny_model
+from inference.forward import GraphedForward
+from inference.generator import GraphedGenerator
+from inference.loading import float32_copy
+
+pytestmark = pytest.mark.gpu
+
+LENGTHS = (4, 16)
+
+
+def family(name: str, dtype: torch.dtype) -> PreTrainedModel:
+    return tiny_model(next(f for f in FAMILIES if f.name == name), torch.device("cuda", 0), dtype)
+
+
+@pytest.fixture(scope="module")
+def model() -> PreTrainedModel:
+    return family("Llama", torch.float32)
+
+
+@pytest.fixture(scope="module")
+def forward(model: PreTrainedModel) -> Iterator[GraphedForward]:
+    with GraphedForward(model, LENGTHS, fused=True, strict=True, only_if_faster=False) as made:
+        yield made
+
+
+def test_every_length_is_compiled(forward: GraphedForward) -> None:
+    assert [entry.not_fused for entry in forward.ledger] == [None, None]
+    assert all(entry.compile_s and entry.capture_s for entry in forward.ledger)
+
+
+def test_the_battery_passes(forward: GraphedForward) -> None:
+    assert [check for check in check_runner(forward) if not check.passed] == []
+
+
+def test_the_battery_passes_in_half_precision() -> None:
+    half = family("GPT-2", torch.bfloat16)
+    with GraphedForward(half, LENGTHS, fused=True, strict=True, only_if_faster=False) as forward:
+        assert [check for check in check_runner(forward, float32_copy(half)) if not check.passed] == []
+
+
+def test_replays_outlive_what_dynamo_forgets(forward: GraphedForward) -> None:
+    ids = torch.randint(96, (1, 7))
+    wanted = forward(ids)
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    for _ in range(3):
+        assert torch.equal(forward(ids), wanted)
+
+
+def test_generation_is_that_of_transformers(model: PreTrainedModel) -> None:
+    with GraphedGenerator(model, max_length=32, unroll=2, fused=True, strict=True) as generator:
+        for n in (1, 6, 11):
+            agreement = generator.compare_with_generate(torch.randint(1, 96, (1, n)), 12)
+            assert agreement.first_divergence is None
+        assert {r.name for r in generator.ledger if r.compile_s} >= {"prompt 32"}
+
+
+def test_closing_gives_the_memory_back(model: PreTrainedModel) -> None:
+    def build() -> None:
+        GraphedForward(model, LENGTHS[:1], fused=True, only_if_faster=False).close()
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    build()  # workspaces of the libraries stay
+    before = torch.cuda.memory_allocated()
+    for _ in range(2):
+        build()
+    assert torch.cuda.memory_allocated() <= before
