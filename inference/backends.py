@@ -6,25 +6,24 @@ stands in for it is here and nowhere else.
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
-from contract import CaptureError
-from inference.blame import blame, root_cause
+from inference.capture_guards import (
+    as_capture_error,
+    garbage_collection_off,
+    generator_kept,
+    spoilt_by_failure,
+)
+from inference.lanes import Pool, new_pool
 from inference.simulation import RecordedGraph, record
 
 WARM_UP_CALLS = 3
 """Eager calls on the capture stream before capture: cuBLAS workspaces and lazy allocations happen there."""
-
-
-Pool = tuple[int, int]
-"""Handle of a memory pool, as `torch.cuda.graph_pool_handle` gives it."""
 
 
 class Graph(Protocol):
@@ -113,7 +112,7 @@ class CudaBackend:
 
     def new_pool(self) -> Pool | None:
         """See `Backend.new_pool`."""
-        return torch.cuda.graph_pool_handle()
+        return new_pool(self.device)
 
     def capture(
         self,
@@ -121,8 +120,10 @@ class CudaBackend:
         pool: Pool | None = None,
         generators: Sequence[torch.Generator] = (),
     ) -> Capture:
-        """See `Backend.capture`. Warm-up and capture share a side stream, since workspaces are per stream."""
-        stream = torch.cuda.Stream(self.device)
+        """See `Backend.capture`. Warm-up and capture share a stream, since workspaces are per stream."""
+        pool = pool or new_pool(self.device)
+        stream = pool.lane.stream
+        pool.lane.prepare()
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_CALLS):
@@ -131,16 +132,18 @@ class CudaBackend:
         # Capturing starts by emptying the allocator's cache, so do it here too: the growth is then the pool.
         torch.cuda.empty_cache()
         before_bytes = torch.cuda.memory_reserved(self.device)
-        graph = torch.cuda.CUDAGraph()
+        graph = _PooledGraph()
+        graph.kept = pool
         for generator in generators:
             graph.register_generator_state(generator)
         with (
-            _garbage_collection_off(),
-            _as_capture_error(),
-            _generator_kept(self.device),
+            garbage_collection_off(),
+            as_capture_error(),
+            generator_kept(self.device),
+            spoilt_by_failure(pool.lane),
             torch.cuda.graph(
                 graph,
-                pool=pool,  # type: ignore[arg-type]  # a NewType of the tuple
+                pool=pool.handle,  # type: ignore[arg-type]  # a NewType of the tuple
                 stream=stream,
                 capture_error_mode="thread_local",
             ),
@@ -176,6 +179,12 @@ class CudaBackend:
     def synchronize(self) -> None:
         """See `Backend.synchronize`."""
         torch.cuda.synchronize(self.device)
+
+
+class _PooledGraph(torch.cuda.CUDAGraph):
+    """Keeps the pool, so that its lane stays taken as long as the graph lives."""
+
+    kept: Pool
 
 
 @dataclass(frozen=True)
@@ -245,42 +254,3 @@ class SimulationBackend:
 def make_backend(device: torch.device) -> Backend:
     """The backend of a device: real graphs on CUDA, the simulation elsewhere."""
     return CudaBackend(device) if device.type == "cuda" else SimulationBackend()
-
-
-@contextmanager
-def _garbage_collection_off() -> Iterator[None]:
-    """A collection during capture may free CUDA memory, which is not permitted there."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-@contextmanager
-def _generator_kept(device: torch.device) -> Iterator[None]:
-    """A capture that breaks leaves the random generator believing in it for good: swap its state out."""
-    generator = torch.cuda.default_generators[torch.device(device).index or 0]
-    spare = generator.clone_state()
-    try:
-        yield
-    except BaseException:
-        generator.graphsafe_set_state(spare)
-        raise
-
-
-@contextmanager
-def _as_capture_error() -> Iterator[None]:
-    """Turn what CUDA says of a broken capture into one line that names the operation and its source line."""
-    try:
-        yield
-    except RuntimeError as error:
-        first = root_cause(error)
-        if isinstance(first, torch.cuda.OutOfMemoryError):
-            raise first from None
-        raise CaptureError(
-            f"capture failed at {blame(error)}; keep host reads and host data out of the forward pass"
-        ) from error

@@ -2,7 +2,8 @@
 
 Each round draws one fresh random prompt, shuffles the strategies and runs each once, so that drift of clocks,
 caches and the host hits all alike and samples of a round form pairs. Eager runs twice a round: the second
-series, eager against eager, shows how large a difference is noise. Every raw sample is kept.
+series, eager against eager, shows how large a difference is noise. Every raw sample is kept. Other ways to
+spend less on launches (`inference.peers`) take part in the same rounds.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 from tqdm import tqdm
 
-from contract import CaptureError, CorrectnessFields, LaunchgapError, Strategy, StrategyFields
+from contract import CorrectnessFields, LaunchgapError, Strategy, StrategyFields
 from inference import correctness
 from inference.backends import Backend
 from inference.case import ReadyCase
 from inference.loading import LoadedModel, float32_copy
+from inference.peers import compilers_reset
+from inference.prepare import prepare
 from inference.request import RequestTimes, random_prompt, run_request
-from inference.strategies import EagerForward, ForwardStrategy, prepare
+from inference.strategies import EagerForward, ForwardStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +35,8 @@ AA = "eager_again"
 """Label of the second eager series."""
 
 MIN_WARM_UP_ROUNDS = 3
+
+_COMPILED = frozenset({Strategy.GRAPH_FUSED, Strategy.COMPILED_DEFAULT, Strategy.COMPILED})
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,17 @@ class _Series:
 def measure(case: ReadyCase, settings: BenchmarkSettings) -> tuple[dict[str, StrategyFields], list[float]]:
     """Prepare, check, warm up and time every strategy.
 
-    A strategy that cannot be captured or runs out of GPU memory is recorded as failed; the others go on.
+    A strategy that cannot be compiled or captured, or runs out of GPU memory, is recorded as failed; the
+    others go on.
 
     Returns:
         The outcome of each strategy by name, and the A/A series of eager in milliseconds.
     """
+    with nullcontext() if _COMPILED.isdisjoint(settings.strategies) else compilers_reset():
+        return _measure(case, settings)
+
+
+def _measure(case: ReadyCase, settings: BenchmarkSettings) -> tuple[dict[str, StrategyFields], list[float]]:
     loaded, backend = case.loaded, case.backend
     generator = torch.Generator().manual_seed(settings.seed)
 
@@ -171,8 +182,8 @@ def _failure_recorded(name: str, one: _Series) -> Iterator[None]:
         yield
     except torch.cuda.OutOfMemoryError:
         one.error = f"{name}: out of GPU memory; use a smaller model, dtype or --max-length"
-    except CaptureError as error:
-        one.error = f"{name}: {error}"
+    except LaunchgapError as error:
+        one.error = f"{name}: {' '.join(str(error).split())}"
     if one.error is not None:
         logger.warning("%s", one.error)
         _close(one)
@@ -189,7 +200,7 @@ def _close(one: _Series) -> None:
 
 def _fields(one: _Series) -> StrategyFields:
     strategy = one.strategy
-    return StrategyFields(
+    fields = StrategyFields(
         status="ok" if one.error is None else "failed",
         error=one.error,
         event_ms=[t.event_ms for t in one.times],
@@ -199,6 +210,9 @@ def _fields(one: _Series) -> StrategyFields:
         attention_mask=strategy.attention_mask if strategy else None,
         correctness=one.correctness,
     )
+    if strategy is not None:
+        fields |= {"logits": strategy.logits, "compile_s": strategy.compile_s}
+    return fields
 
 
 def failures(results: dict[str, StrategyFields]) -> list[str]:

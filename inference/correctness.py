@@ -1,4 +1,8 @@
-"""Is the graph's answer the baseline's answer? Several fresh random prompts, judged by a stated rule."""
+"""Is the graph's answer the baseline's answer? Several fresh random prompts, judged by a stated rule.
+
+A strategy that gives the last token's logits alone is compared with that row of eager's, and of the fp32
+reference's; its rule says so.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ HALF_TOLERANCE_FACTOR = 1.5
 _FULL_RULE = f"allclose(atol={ATOL:g}, rtol={RTOL:g}) against eager"
 _HALF_RULE = f"largest error against an fp32 reference at most {HALF_TOLERANCE_FACTOR:g} x eager's own"
 _NO_REFERENCE_RULE = "bitwise equality with eager (no fp32 reference: not enough memory)"
+_LAST_RULE = ", the last token's logits alone"
 
 
 @dataclass(frozen=True)
@@ -45,16 +50,20 @@ def outputs(
 
 
 def compare(strategy: ForwardStrategy, reference: Reference, backend: Backend) -> CorrectnessFields:
-    """Run the reference's prompts through a strategy and judge the logits."""
+    """Run the reference's prompts through a strategy and judge the logits that it gives."""
     found = outputs(strategy, reference.prompts, backend)
-    pairs = list(zip(found, reference.eager, strict=True))
+    last = strategy.logits == "last"
+    eager, fp32 = (_last_rows(side) if last else side for side in (reference.eager, reference.fp32))
+    assert eager is not None
+    pairs = list(zip(found, eager, strict=True))
     bitwise = all(torch.equal(a, b) for a, b in pairs)
     close = all(torch.allclose(a, b, atol=ATOL, rtol=RTOL) for a, b in pairs)
     half = pairs[0][1].dtype is not torch.float32
     error = eager_error = None
-    if half and reference.fp32 is not None:
-        error = _largest(found, reference.fp32)
-        eager_error = _largest(reference.eager, reference.fp32)
+    if half and fp32 is not None:
+        error = _largest(found, fp32)
+        eager_error = _largest(eager, fp32)
+    rule = _FULL_RULE if not half else _HALF_RULE if error is not None else _NO_REFERENCE_RULE
     within = _within(half, close, error, eager_error)
     return CorrectnessFields(
         inputs=len(pairs),
@@ -62,14 +71,19 @@ def compare(strategy: ForwardStrategy, reference: Reference, backend: Backend) -
         allclose=close,
         atol=ATOL,
         rtol=RTOL,
-        max_abs_difference=_largest(found, reference.eager),
+        max_abs_difference=_largest(found, eager),
         same_argmax=all(torch.equal(a.argmax(-1), b.argmax(-1)) for a, b in pairs),
         error_vs_fp32=error,
         eager_error_vs_fp32=eager_error,
         half_tolerance_factor=HALF_TOLERANCE_FACTOR if error is not None else None,
         verdict="equal" if bitwise else "within tolerance" if within else "DIFFERENT",
-        rule=_FULL_RULE if not half else _HALF_RULE if error is not None else _NO_REFERENCE_RULE,
+        rule=rule + _LAST_RULE if last else rule,
     )
+
+
+def _last_rows(logits: Sequence[torch.Tensor] | None) -> list[torch.Tensor] | None:
+    """The last token's logits of each prompt, shape (1, vocabulary)."""
+    return None if logits is None else [one[:, -1] for one in logits]
 
 
 def _within(half: bool, close: bool, error: float | None, eager_error: float | None) -> bool:

@@ -23,10 +23,11 @@ from transformers import Cache
 
 from contract import CaptureError
 from inference.attention import mask_is_redundant, unmasked
-from inference.backends import WARM_UP_CALLS, Backend, Capture, Pool
+from inference.backends import WARM_UP_CALLS, Backend, Capture
 from inference.calling import ModelCall
 from inference.decode_state import DecodeState
 from inference.fused import Pass, fuse
+from inference.lanes import Pool
 from inference.proof import prove_same
 from inference.sampling import Chooser
 from inference.staging import StaticInputs

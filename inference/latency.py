@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from contract import SCHEMA_VERSION, LatencyRecord
+from transformers import PreTrainedModel
+
+from contract import SCHEMA_VERSION, FloorFields, LatencyRecord
+from inference.backends import Backend
 from inference.benchmark import BenchmarkSettings, measure
 from inference.case import ReadyCase
 from inference.environment import describe_environment, read_clocks
+from inference.floor import floor_ms, read_bandwidth_bytes_per_s, weight_bytes_read
 
 
 def measure_case(case: ReadyCase, settings: BenchmarkSettings, command: Sequence[str]) -> LatencyRecord:
@@ -40,4 +44,16 @@ def measure_case(case: ReadyCase, settings: BenchmarkSettings, command: Sequence
         aa_event_ms=again_ms,
         environment=environment,
         command=list(command),
+        floor=_floor(case.loaded.model, case.backend),
+    )
+
+
+def _floor(model: PreTrainedModel, backend: Backend) -> FloorFields:
+    """What reading the weights once takes: measured last, when the strategies have freed theirs."""
+    weight_bytes = weight_bytes_read(model)
+    bandwidth = read_bandwidth_bytes_per_s(backend.device)
+    return FloorFields(
+        bandwidth_bytes_per_s=bandwidth,
+        weight_bytes_read=weight_bytes,
+        floor_ms=floor_ms(weight_bytes, bandwidth),
     )

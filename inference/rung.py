@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from inference.attention import unmasked
-from inference.backends import Backend, Graph, Pool
+from inference.backends import Backend, Graph
 from inference.calling import ModelCall
 from inference.fused import fuse
+from inference.lanes import Pool
 from inference.staging import PaddingSide, StaticInputs
 
 Mask = Literal["none", "explicit", "static"]
@@ -29,7 +30,7 @@ class Rung:
     Attributes:
         length: tokens.
         attention_mask: see `Mask`.
-        pool: handle of the pool that the graph was captured into, None in the simulation.
+        pool: what the graph was captured into, None in the simulation.
         pool_bytes: what this capture added to the pool.
         compile_s: seconds of compiling, None if it was not compiled.
         capture_s: seconds from the first warm-up call to the end of the first replay.

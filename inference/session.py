@@ -15,8 +15,9 @@ import torch
 
 from contract import Strategy
 from inference.case import CaseOptions, open_case
+from inference.prepare import prepare
 from inference.request import as_prompt, run_request
-from inference.strategies import EagerForward, ForwardStrategy, check_lengths, prepare
+from inference.strategies import EagerForward, ForwardStrategy, check_lengths
 
 _WARM_UP_REQUESTS = 3
 

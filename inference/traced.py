@@ -1,21 +1,62 @@
-"""What runs under Nsight Systems: load, warm up, capture and a few requests, each in its NVTX range."""
+"""What runs under a tracer: load, warm up, capture and a few requests, each in its range."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 import torch
 
-from contract import SCHEMA_VERSION, LaunchgapError, RangeName, Strategy, TraceRecord
-from inference.annotate import nvtx_range
+from contract import SCHEMA_VERSION, WITHOUT_GRAPH, LaunchgapError, RangeName, Strategy, TraceRecord
+from inference.annotate import Annotate, nvtx_range
 from inference.case import CaseOptions, ReadyCase, open_case
 from inference.devices import resolve_device
 from inference.environment import describe_environment
+from inference.prepare import prepare
 from inference.request import RequestTimes, random_prompt, run_request
-from inference.strategies import EagerForward, ForwardStrategy, prepare
+from inference.strategies import EagerForward, ForwardStrategy
 
 MIN_WARM_UP_REQUESTS = 3
+
+
+class Tracer(Protocol):
+    """What records a run: turned on before the model is loaded, and off after the last request."""
+
+    def recording(self, on_gpu: bool) -> AbstractContextManager[None]:
+        """Record until `finish`, or until an error leaves the `with` block."""
+
+    def annotate(self, name: RangeName) -> AbstractContextManager[object]:
+        """Open a range that the tracer records."""
+
+    def finish(self, save: Callable[[], None]) -> None:
+        """End the recording, and `save` the record."""
+
+
+class NsysTracer:
+    """Nsight Systems, which runs around this program and is told when to record a GPU."""
+
+    def __init__(self) -> None:
+        self._on_gpu = False
+
+    @contextmanager
+    def recording(self, on_gpu: bool) -> Iterator[None]:
+        """Call cudaProfilerStart, which nsys waits for; without a GPU it records from the first moment."""
+        self._on_gpu = on_gpu
+        if on_gpu:
+            torch.cuda.profiler.start()
+        yield
+
+    def annotate(self, name: RangeName) -> AbstractContextManager[object]:
+        """An NVTX range."""
+        return nvtx_range(name)
+
+    def finish(self, save: Callable[[], None]) -> None:
+        """Save first: the end of a capture range may end the process."""
+        save()
+        if self._on_gpu:
+            torch.cuda.profiler.stop()
 
 
 def run_traced(
@@ -26,33 +67,31 @@ def run_traced(
     warmup_s: float,
     command: Sequence[str],
     save: Callable[[TraceRecord], None],
+    tracer: Tracer | None = None,
 ) -> None:
-    """Run `requests` annotated requests of one strategy between cudaProfilerStart and cudaProfilerStop.
+    """Run `requests` annotated requests of one strategy while `tracer` (None: nsys, if it is there) records.
 
-    The record is saved before the profiler stops, because the end of a capture range may end the process.
     Warm-up is eager for every strategy and short (`warmup_s` seconds), since it is in the trace as well.
 
     Raises:
-        LaunchgapError: bad options; CaptureError when the strategy cannot be captured.
+        LaunchgapError: bad options, or a strategy that this model or device cannot have; CaptureError when it
+            cannot be captured.
     """
     if requests < 1:
         raise LaunchgapError(f"requests {requests}: must be 1 or more")
-    on_gpu = resolve_device(options.device).type == "cuda"
-    if on_gpu:
-        torch.cuda.profiler.start()
-    with nvtx_range(RangeName.LOAD):
-        case = open_case(options)
-        case.backend.synchronize()
-    prompts = _prompts(case, requests)
-    _warm_up(case, prompts[0], warmup_s)
-    runner, forward_range = _prepare(case, strategy)
-    times = [
-        run_request(runner, prompt, case.backend, forward_range=forward_range, annotate=nvtx_range)
-        for prompt in prompts
-    ]
-    save(_record(case, strategy, times, command))
-    if on_gpu:
-        torch.cuda.profiler.stop()
+    tracer = tracer or NsysTracer()
+    with tracer.recording(resolve_device(options.device).type == "cuda"):
+        with tracer.annotate(RangeName.LOAD):
+            case = open_case(options)
+            case.backend.synchronize()
+        prompts = _prompts(case, requests)
+        _warm_up(case, prompts[0], warmup_s, tracer.annotate)
+        runner, forward_range = _prepare(case, strategy, tracer.annotate)
+        times = [
+            run_request(runner, prompt, case.backend, forward_range=forward_range, annotate=tracer.annotate)
+            for prompt in prompts
+        ]
+        tracer.finish(lambda: save(_record(case, strategy, times, command)))
     runner.close()
 
 
@@ -62,9 +101,9 @@ def _prompts(case: ReadyCase, requests: int) -> list[torch.Tensor]:
     return [random_prompt(length, vocabulary, generator) for _ in range(requests)]
 
 
-def _warm_up(case: ReadyCase, prompt: torch.Tensor, warmup_s: float) -> None:
+def _warm_up(case: ReadyCase, prompt: torch.Tensor, warmup_s: float, annotate: Annotate) -> None:
     eager = EagerForward(case.loaded.model, case.backend)
-    with nvtx_range(RangeName.WARM_UP):
+    with annotate(RangeName.WARM_UP):
         end_s = time.perf_counter() + warmup_s
         done = 0
         while done < MIN_WARM_UP_REQUESTS or time.perf_counter() < end_s:
@@ -72,11 +111,12 @@ def _warm_up(case: ReadyCase, prompt: torch.Tensor, warmup_s: float) -> None:
             done += 1
 
 
-def _prepare(case: ReadyCase, strategy: Strategy) -> tuple[ForwardStrategy, RangeName]:
+def _prepare(case: ReadyCase, strategy: Strategy, annotate: Annotate) -> tuple[ForwardStrategy, RangeName]:
+    """The strategy, made in the `capture` range if it has a graph, and the range of its forward passes."""
     lengths = {"prompt_length": case.fields["prompt_length"], "max_length": case.fields["max_length"]}
-    if strategy is Strategy.EAGER:
+    if strategy in WITHOUT_GRAPH:
         return prepare(strategy, case.loaded.model, case.backend, **lengths), RangeName.FORWARD
-    with nvtx_range(RangeName.CAPTURE):
+    with annotate(RangeName.CAPTURE):
         return prepare(strategy, case.loaded.model, case.backend, **lengths), RangeName.REPLAY
 
 

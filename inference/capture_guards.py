@@ -1,0 +1,62 @@
+"""What a capture on CUDA needs around it: nothing freed meanwhile, and a clean process when it breaks."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from contract import CaptureError
+from inference.blame import blame, root_cause
+from inference.lanes import Lane
+
+
+@contextmanager
+def garbage_collection_off() -> Iterator[None]:
+    """A collection during capture may free CUDA memory, which is not permitted there."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def generator_kept(device: torch.device) -> Iterator[None]:
+    """A capture that breaks leaves the random generator believing in it for good: swap its state out."""
+    generator = torch.cuda.default_generators[torch.device(device).index or 0]
+    spare = generator.clone_state()
+    try:
+        yield
+    except BaseException:
+        generator.graphsafe_set_state(spare)
+        raise
+
+
+@contextmanager
+def spoilt_by_failure(lane: Lane) -> Iterator[None]:
+    """A lane that a capture broke on is not used again."""
+    try:
+        yield
+    except BaseException:
+        lane.usable = False
+        raise
+
+
+@contextmanager
+def as_capture_error() -> Iterator[None]:
+    """Turn what CUDA says of a broken capture into one line that names the operation and its source line."""
+    try:
+        yield
+    except RuntimeError as error:
+        first = root_cause(error)
+        if isinstance(first, torch.cuda.OutOfMemoryError):
+            raise first from None
+        raise CaptureError(
+            f"capture failed at {blame(error)}; keep host reads and host data out of the forward pass"
+        ) from error
