@@ -33,11 +33,31 @@ class RangeName(StrEnum):
 
 
 class Strategy(StrEnum):
-    """Ways to run one forward pass. `eager` is the baseline of every comparison."""
+    """Ways to run one forward pass. `eager` is the baseline of every comparison.
+
+    The first three are measured unless told otherwise. What each does and gives: docs/definitions.md.
+    """
 
     EAGER = "eager"
     GRAPH = "graph"
     GRAPH_PADDED = "graph_padded"
+    EAGER_UNMASKED = "eager_unmasked"
+    EAGER_LAST = "eager_last"
+    GRAPH_LAST = "graph_last"
+    GRAPH_BUCKETED = "graph_bucketed"
+    GRAPH_FUSED = "graph_fused"
+    COMPILED_DEFAULT = "compiled_default"
+    COMPILED = "compiled"
+    GRAPHED_CALLABLE = "graphed_callable"
+
+
+DEFAULT_STRATEGIES = (Strategy.EAGER, Strategy.GRAPH, Strategy.GRAPH_PADDED)
+"""What is measured and traced unless told otherwise."""
+
+WITHOUT_GRAPH = frozenset(
+    {Strategy.EAGER, Strategy.EAGER_UNMASKED, Strategy.EAGER_LAST, Strategy.COMPILED_DEFAULT}
+)
+"""Strategies that launch their kernels one by one: there is no graph for nsys to see."""
 
 
 class TraceMode(StrEnum):
@@ -125,6 +145,9 @@ class StrategyFields(TypedDict):
     synchronised wall time of the whole request, input copy included. `attention_mask` tells what a graph
     holds: `none` (as eager), `explicit` (built in the graph) or `static` (fed to a padded one). A failed
     strategy has no samples and says why in `error`.
+
+    `logits` tells which ones a request gives, those of every token or of the last alone, and `compile_s` the
+    seconds that a compiler took before the first request. Older records and failed strategies have neither.
     """
 
     status: Literal["ok", "failed"]
@@ -135,12 +158,27 @@ class StrategyFields(TypedDict):
     graph_pool_bytes: int | None
     attention_mask: str | None
     correctness: CorrectnessFields | None
+    logits: NotRequired[Literal["all", "last"]]
+    compile_s: NotRequired[float | None]
+
+
+class FloorFields(TypedDict):
+    """The time that no forward pass at batch 1 can beat: reading the weights once from the device's memory.
+
+    `bandwidth_bytes_per_s` is what a read of a large buffer achieved on this device, None in the simulation.
+    `weight_bytes_read` leaves out tables of which few rows are read; None where the tokens decide (experts).
+    """
+
+    bandwidth_bytes_per_s: float | None
+    weight_bytes_read: int | None
+    floor_ms: float | None
 
 
 class LatencyRecord(TypedDict):
     """`latency.json`: one case, measured without a profiler, strategies interleaved in one process.
 
-    `aa_event_ms` is a second eager series of the same rounds: eager against eager shows the noise.
+    `aa_event_ms` is a second eager series of the same rounds: eager against eager shows the noise. Older
+    records have no `floor`.
     """
 
     schema_version: int
@@ -154,6 +192,7 @@ class LatencyRecord(TypedDict):
     aa_event_ms: list[float]
     environment: dict[str, Any]
     command: list[str]
+    floor: NotRequired[FloorFields]
 
 
 class TraceRecord(TypedDict):
@@ -191,6 +230,75 @@ class PreflightRecord(TypedDict):
     nsys_version: str | None
     nvtx_version: str | None
     findings: list[str]
+
+
+class GenerationStrategy(StrEnum):
+    """Ways to generate tokens. `generate`, transformers' own, is the baseline; the last two are peers."""
+
+    GENERATE = "generate"
+    GENERATE_STATIC = "generate_static"
+    GRAPH = "graph"
+    GRAPH_FUSED = "graph_fused"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+
+
+class TokenAgreementFields(TypedDict):
+    """Greedy tokens of one prompt against those of `generate`.
+
+    At the first difference `logits` holds the logit of our token and of theirs as we see them, and
+    `reference_logits` as `generate` does; None where there is no difference or the logits cannot be had.
+    """
+
+    identical: bool
+    first_divergence: int | None
+    logits: list[float] | None
+    reference_logits: list[float] | None
+
+
+class GenerationFields(TypedDict):
+    """One way to generate. Every raw sample is kept, in round order; wall milliseconds of a whole request.
+
+    `wall_ms` are requests of `new_tokens` tokens and `half_wall_ms` of `half_tokens`, from the prompt on the
+    host to the tokens on the host. `first_request_s` is the first request with all that it builds, captures
+    and compiles; `capture_s` and `compile_s` are what launchgap itself did of that. `agreement` is None where
+    nothing was compared. `interleaved` tells whether the samples took turns with those of the others. `notes`
+    say what a reader of the numbers should know, such as a piece that could not be compiled.
+    """
+
+    status: Literal["ok", "failed", "unavailable"]
+    reason: str | None
+    notes: list[str]
+    interleaved: bool
+    first_request_s: float | None
+    capture_s: float | None
+    compile_s: float | None
+    wall_ms: list[float]
+    half_wall_ms: list[float]
+    agreement: TokenAgreementFields | None
+
+
+class GenerationRecord(TypedDict):
+    """`generation.json`: greedy generation at batch 1 without a profiler, by several means in one run.
+
+    `weight_bytes_read` is what one token reads of the weights, None for a mixture of experts;
+    `read_bandwidth_bytes_per_s` was reached in this run, None in the simulation; their quotient is
+    `floor_ms_per_token`.
+    """
+
+    schema_version: int
+    kind: Literal["generation"]
+    case: CaseFields
+    device: Literal["cuda", "cpu"]
+    simulated: bool
+    settings: dict[str, Any]
+    model: ModelFields
+    strategies: dict[str, GenerationFields]
+    weight_bytes_read: int | None
+    read_bandwidth_bytes_per_s: float | None
+    floor_ms_per_token: float | None
+    environment: dict[str, Any]
+    command: list[str]
 
 
 def read_record(path: Path, kind: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pandas as pd
 
+from analysis.costs import floor_sentence, last_logits, last_logits_sentence, pays_after_requests
 from analysis.latency import drift_sentence, noise, reduction, summarise, verdict
 from contract import CorrectnessFields, LatencyRecord, Strategy, StrategyFields
 
@@ -14,11 +15,19 @@ SIMULATION_NOTE = (
     "launches to save, so no speed-up is to be expected and none is judged."
 )
 
+_COSTS = ("compile s", "capture s", "graph MiB", "pays after requests")
+"""Columns on the right; not every strategy has every cost."""
+
 
 def comparison_table(record: LatencyRecord) -> str:
-    """The record as a table of milliseconds with a heading above and the verdict below."""
+    """The record as a table of milliseconds with a heading above and the verdict below.
+
+    A star marks a strategy that gives the last token's logits alone.
+    """
     rows = [_row(record, name, fields) for name, fields in record["strategies"].items()]
-    table = pd.DataFrame(rows).set_index("strategy").fillna("-").to_string()
+    found = pd.DataFrame(rows).set_index("strategy").fillna("-")
+    costs = [name for name in _COSTS if name in found]
+    table = found[[*found.columns.difference(costs, sort=False), *costs]].to_string()
     return "\n\n".join([_heading(record), table, "\n".join(_notes(record))])
 
 
@@ -60,7 +69,7 @@ def _row(record: LatencyRecord, name: str, fields: StrategyFields) -> dict[str, 
         return {"strategy": name, "median ms": "failed"}
     summary = summarise(fields["event_ms"])
     row = {
-        "strategy": name,
+        "strategy": f"{name} *" if name in last_logits(record) else name,
         "mean ms": f"{summary.mean:.3f}",
         "median ms": f"{summary.median:.3f}",
         "p95 ms": f"{summary.p95:.3f}",
@@ -72,11 +81,21 @@ def _row(record: LatencyRecord, name: str, fields: StrategyFields) -> dict[str, 
     }
     if fields["correctness"] is not None:
         row |= _correctness_cells(fields["correctness"])
+    return row | _cost_cells(record, name, fields)
+
+
+def _cost_cells(record: LatencyRecord, name: str, fields: StrategyFields) -> dict[str, str]:
+    cells = {}
+    compile_s, paid = fields.get("compile_s"), pays_after_requests(record, name)
     if fields["capture_s"] is not None:
-        row["capture s"] = f"{fields['capture_s']:.2f}"
+        cells["capture s"] = f"{fields['capture_s']:.2f}"
+    if compile_s is not None:
+        cells["compile s"] = f"{compile_s:.1f}"
     if fields["graph_pool_bytes"] is not None:
-        row["graph MiB"] = f"{fields['graph_pool_bytes'] / 2**20:.0f}"
-    return row
+        cells["graph MiB"] = f"{fields['graph_pool_bytes'] / 2**20:.0f}"
+    if paid is not None:
+        cells["pays after requests"] = str(paid)
+    return cells
 
 
 def _reduction_cell(record: LatencyRecord, name: str, clock: Literal["event_ms", "wall_ms"]) -> str:
@@ -106,7 +125,8 @@ def _notes(record: LatencyRecord) -> list[str]:
         notes.append(
             f"noise: eager against eager differs by {aa.percent:.1f} % [{aa.low:.1f}, {aa.high:.1f}]"
         )
-    moved = drift_sentence(record)
-    notes += [moved] if moved else []
+    last = last_logits_sentence(record)
+    told = [f"* {last}" if last else None, floor_sentence(record), drift_sentence(record)]
+    notes += [sentence for sentence in told if sentence]
     notes += [fields["error"] for fields in record["strategies"].values() if fields["error"]]
     return notes

@@ -18,6 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
+from contract import Strategy
+
 INK = "#1c2127"
 MUTED = "#5c6773"
 GRID = "#e2e6ea"
@@ -90,7 +92,17 @@ _SPARE_STYLES = (
     StrategyStyle(OTHER[0], "\\\\\\\\", ":", "D"),
     StrategyStyle(OTHER[1], "xxxx", "--", "v"),
     StrategyStyle(OTHER[2], "----", ":", "P"),
+    StrategyStyle(OTHER[0], "||||", "-", "<"),
+    StrategyStyle(OTHER[1], "....", "-.", ">"),
+    StrategyStyle(OTHER[2], "++++", "--", "X"),
+    StrategyStyle(OTHER[0], "oo", "-.", "p"),
+    StrategyStyle(OTHER[1], "////", "-", "h"),
+    StrategyStyle(OTHER[2], "", "-.", "*"),
 )
+_STYLES |= {
+    name.value: style
+    for name, style in zip([one for one in Strategy if one.value not in _STYLES], _SPARE_STYLES, strict=False)
+}
 
 
 def strategy_style(strategy: str, position: int = 0) -> StrategyStyle:

@@ -36,6 +36,7 @@ KERNELS_ROW = "kernels executed on the GPU"
 _SIDE_IN = 0.14
 _AXIS_IN = 0.42
 _SPLIT_ROW_IN = 0.82
+_KEY_ENTRY_IN = 1.4
 _BAR_IN = 0.17
 _CHARACTERS_PER_IN = 12.4
 
@@ -189,8 +190,10 @@ def _grouped_bars(
     heights = [name_in + bar_in * len(values) for _, values in groups]
     strategies = list(dict.fromkeys(name for _, values in groups for name in values))
     with figure_parameters():
-        figure, heading_in = new_figure(width_in, sum(heights) + _AXIS_IN + 0.3, title, subtitle)
-        axes = add_axes(figure, _SIDE_IN, _SIDE_IN + 0.5, heading_in + 0.3, _AXIS_IN)
+        per_line = max(1, int(width_in / _KEY_ENTRY_IN))
+        key_in = 0.3 + 0.17 * ((len(strategies) - 1) // per_line)
+        figure, heading_in = new_figure(width_in, sum(heights) + _AXIS_IN + key_in, title, subtitle)
+        axes = add_axes(figure, _SIDE_IN, _SIDE_IN + 0.5, heading_in + key_in, _AXIS_IN)
         axes.set_ylim(sum(heights), 0)
         axes.set_xlim(
             0, max([value for _, values in groups for value in values.values()], default=1) * 1.02 or 1
@@ -205,7 +208,7 @@ def _grouped_bars(
                     axes, centre, bar_in, value, number, strategy_style(strategy, strategies.index(strategy))
                 )
             y += height
-        _key(axes, strategies)
+        _key(axes, strategies, per_line)
         _finish_bars(axes, x_label)
     return figure
 
@@ -229,8 +232,8 @@ def _draw_bar(
     )
 
 
-def _key(axes: Axes, strategies: Sequence[str]) -> None:
-    """A one-line key of the strategies above the bars."""
+def _key(axes: Axes, strategies: Sequence[str], per_line: int) -> None:
+    """A key of the strategies above the bars, on one line if it fits."""
     handles = []
     for position, name in enumerate(strategies):
         style = strategy_style(name, position)
@@ -241,7 +244,7 @@ def _key(axes: Axes, strategies: Sequence[str]) -> None:
         handles=handles,
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=max(1, len(handles)),
+        ncols=max(1, min(len(handles), per_line)),
         frameon=False,
         fontsize=SMALL_POINTS,
         borderaxespad=0.1,

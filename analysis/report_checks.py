@@ -8,7 +8,18 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Any,
+    Literal,
+    NotRequired,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from contract import LatencyRecord, LaunchgapError, PreflightRecord
 
@@ -59,10 +70,13 @@ def _object_fault(value: object, kind: type, where: str) -> str | None:
     if not isinstance(value, dict):
         return f"{where} is no object"
     prefix = "" if where == "record" else f"{where}."
-    for name, inner in get_type_hints(kind).items():
+    for name, inner in get_type_hints(kind, include_extras=True).items():
+        may_be_absent = get_origin(inner) is NotRequired
         if name not in value:
+            if may_be_absent:
+                continue
             return f"{prefix}{name} is missing"
-        fault = _fault(value[name], inner, f"{prefix}{name}")
+        fault = _fault(value[name], get_args(inner)[0] if may_be_absent else inner, f"{prefix}{name}")
         if fault is not None:
             return fault
     return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from analysis.costs import PaysAfter, pays_after_requests
 from analysis.latency import LatencySummary, Reduction, Verdict, noise, reduction, summarise, verdict
 from analysis.report_checks import check_record
 from analysis.report_tables import CaseTables, read_tables
@@ -37,7 +38,8 @@ class StrategyReport:
     """One strategy of one case: latencies in milliseconds without a profiler, and what its traces showed.
 
     `reduction` is against eager and None for eager itself, for a failed strategy and in a simulation;
-    `wall_reduction` is the same of the whole request's wall time.
+    `wall_reduction` is the same of the whole request's wall time. `pays_after` requests compiling and
+    capturing have paid for themselves; None where that is not to be told.
     """
 
     name: str
@@ -47,15 +49,7 @@ class StrategyReport:
     reduction: Reduction | None
     wall_reduction: Reduction | None
     traced: TracedFacts | None
-
-    @property
-    def pays_after_requests(self) -> float | None:
-        """Requests after which the time saved (difference of medians) exceeds the time of the capture."""
-        capture_s = self.fields["capture_s"]
-        if capture_s is None or self.latency is None or self.reduction is None or self.reduction.percent <= 0:
-            return None
-        saved_ms = self.latency.median / (1 - self.reduction.percent / 100) - self.latency.median
-        return capture_s * 1e3 / saved_ms
+    pays_after: PaysAfter | None
 
 
 @dataclass(frozen=True)
@@ -209,6 +203,7 @@ def _strategy(record: LatencyRecord, name: str, judged: Verdict, tables: CaseTab
         reduction=_reduction(record, name, judged) if measured else None,
         wall_reduction=_against_eager(record, name, "wall_ms") if measured else None,
         traced=traced_facts(tables, name) if tables is not None else None,
+        pays_after=pays_after_requests(record, name),
     )
 
 

@@ -46,6 +46,7 @@ def _case(case: CaseReport) -> dict[str, Any]:
         },
         "noise_eager_against_eager": _reduction(case.noise),
         "drift": drift_sentence(record),
+        "floor": record.get("floor"),
         "strategies": [_strategy(one) for one in case.strategies],
         "launches": [asdict(row) for row in tables.launches] if tables else None,
         "kernels": [asdict(row) for row in tables.kernels] if tables else None,
@@ -73,9 +74,11 @@ def _strategy(one: StrategyReport) -> dict[str, Any]:
         "drift_percent": drift(fields["event_ms"]) if one.latency is not None else None,
         "gpu_busy_share_of_latency_percent": busy_share(one),
         "correctness": fields["correctness"],
+        "logits": fields.get("logits", "all"),
+        "compile_s": fields.get("compile_s"),
         "capture_s": fields["capture_s"],
         "graph_pool_mib": mebibytes(fields["graph_pool_bytes"]),
-        "capture_earned_back_after_requests": one.pays_after_requests,
+        "pays_after_requests": one.pays_after,
         "one_request_as_traced": _traced(one.traced),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
+from analysis.costs import floor_sentence, last_logits_sentence, set_up_s
 from analysis.report_cells import (
     NOT_MEASURED,
     Cell,
@@ -61,12 +62,14 @@ def latency_table(case: CaseReport) -> Table:
     clock = "wall clock" if case.simulated else "CUDA events"
     runs = sorted({one.latency.n for one in case.strategies if one.latency is not None})
     each = f", {' or '.join(map(str, runs))} requests each" if runs else ""
+    failures = [failure_words(one) for one in case.strategies if one.latency is None]
+    notes = [*failures, last_logits_sentence(case.record), floor_sentence(case.record)]
     return Table(
         f"Latency of one forward pass by {clock}{each}, no profiler attached.",
         columns(*titles),
         rows,
         case.latency_source,
-        tuple(failure_words(one) for one in case.strategies if one.latency is None),
+        tuple(note for note in notes if note),
     )
 
 
@@ -88,34 +91,39 @@ def correctness_table(case: CaseReport) -> Table | None:
 
 
 def capture_table(case: CaseReport) -> Table | None:
-    """What a graph costs before it serves: time, memory, and the requests that earn the time back."""
-    captured = [one for one in case.strategies if one.fields["capture_s"] is not None]
-    if not captured:
+    """What a graph or a compiler costs before it serves: time, memory, and the requests that earn it back."""
+    prepared = [one for one in case.strategies if set_up_s(one.fields) is not None]
+    if not prepared:
         return None
-    rows = tuple(
-        (
-            text_cell(one.name, code=True),
-            number_cell(one.fields["capture_s"], 2),
-            number_cell(mebibytes(one.fields["graph_pool_bytes"]), 1),
-            text_cell(one.fields["attention_mask"] or NOT_MEASURED),
-            count_cell(one.traced.kernels if one.traced else None),
-            count_cell(None if one.pays_after_requests is None else float(round(one.pays_after_requests))),
-        )
-        for one in captured
-    )
+    compiled = any(one.fields.get("compile_s") is not None for one in prepared)
     return Table(
-        "Cost of capturing, paid once per shape. Earned back: capture time over time saved per request.",
+        f"Cost of {'compiling and ' if compiled else ''}capturing, paid once per shape. Earned back: that "
+        "time over the wall time saved per request.",
         columns(
             ":strategy",
+            *(["compile s"] if compiled else []),
             "capture s",
             "graph memory MiB",
             ":attention mask",
             "kernels per replay",
             "earned back after requests",
         ),
-        rows,
+        tuple(_cost_row(one, compiled) for one in prepared),
         case.latency_source,
-        tuple(dict.fromkeys(note for one in captured if (note := mask_note(case, one)))),
+        tuple(dict.fromkeys(note for one in prepared if (note := mask_note(case, one)))),
+    )
+
+
+def _cost_row(one: StrategyReport, compiled: bool) -> tuple[Cell, ...]:
+    paid = one.pays_after
+    return (
+        text_cell(one.name, code=True),
+        *([number_cell(one.fields.get("compile_s"), 1)] if compiled else []),
+        number_cell(one.fields["capture_s"], 2),
+        number_cell(mebibytes(one.fields["graph_pool_bytes"]), 1),
+        text_cell(one.fields["attention_mask"] or NOT_MEASURED),
+        count_cell(one.traced.kernels if one.traced else None),
+        Cell("never") if paid == "never" else count_cell(paid),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.costs import PaysAfter
 from analysis.figures import SIMULATION_NOTE, case_title, device_name
 from analysis.latency import drift_sentence
 from analysis.report_cells import MINUS, change_words, count, interval, mebibytes, signed
@@ -182,12 +183,19 @@ def _output_words(found: CorrectnessFields) -> str:
 
 def _cost_words(one: StrategyReport) -> str:
     capture_s, pool_mib = one.fields["capture_s"], mebibytes(one.fields["graph_pool_bytes"])
-    if capture_s is None:
-        return ""
+    compile_s = one.fields.get("compile_s")
     memory = "" if pool_mib is None else f" and {pool_mib:.0f} MiB"
-    paid = one.pays_after_requests
-    earned = "" if paid is None else f", earned back after {count(float(round(paid)))} requests"
-    return f"{one.name} {capture_s:.2f} s{memory} to capture{earned}"
+    costs = [] if compile_s is None else [f"{compile_s:.1f} s to compile"]
+    costs += [] if capture_s is None else [f"{capture_s:.2f} s{memory} to capture"]
+    if not costs:
+        return ""
+    return f"{one.name} {' and '.join(costs)}{_earned_words(one.pays_after)}"
+
+
+def _earned_words(paid: PaysAfter | None) -> str:
+    if paid is None:
+        return ""
+    return ", never earned back" if paid == "never" else f", earned back after {count(paid)} requests"
 
 
 def tiles(case: CaseReport) -> list[tuple[str, str, str, str]]:

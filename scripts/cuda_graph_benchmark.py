@@ -3,7 +3,9 @@
 
 An eager forward of a small model is hundreds of kernels of a few microseconds each; launching one costs the
 host several microseconds, so the GPU waits for launches. A graph is launched once. What is left is the GPU's
-own time, and no graph can go below the time to read the weights once from memory.
+own time, and no graph can go below the time to read the weights once from memory, which is printed as well.
+
+`--peers` measures what else there is in the same rounds: eager without its wait, torch.compile, and others.
 
 Writes latency_comparison.png and latency.json (every raw sample, and what it was measured on).
 """
@@ -21,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from analysis.console import comparison_table, why_below
 from analysis.figures import latency_comparison, render_png
-from contract import LaunchgapError, Strategy
+from contract import DEFAULT_STRATEGIES, LaunchgapError, Strategy
 from inference.benchmark import BenchmarkSettings, failures, require_some_success
 from inference.case import open_case
 from inference.devices import resolve_device
@@ -41,7 +43,24 @@ def _parse(argv: Sequence[str] | None) -> Namespace:
     parser = Parser(description=(__doc__ or "").split("\n\n")[0])
     add_case_options(parser)
     add = parser.add_argument_group("measurement").add_argument
-    add("--strategies", nargs="+", choices=[str(s) for s in Strategy], default=[str(s) for s in Strategy])
+    every, usual = [str(one) for one in Strategy], [str(one) for one in DEFAULT_STRATEGIES]
+    # Before --strategies, which owns the name `strategies` in a config file.
+    add(
+        "--peers",
+        action="store_const",
+        dest="strategies",
+        const=every,
+        default=usual,
+        help="measure every strategy, torch.compile included, which takes minutes to compile",
+    )
+    add(
+        "--strategies",
+        nargs="+",
+        choices=every,
+        default=usual,
+        metavar="NAME",
+        help=f"{', '.join(every)} (default: {' '.join(usual)})",
+    )
     add("--runs", type=whole(1), default=100, metavar="N", help="timed runs of each strategy (default: 100)")
     add("--warmup-s", type=seconds, default=2.0, metavar="S", help="warm-up before timing (default: 2 s)")
     add(

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""The NVTX-annotated graph runner that Nsight Systems runs: capture once, then one range per replay."""
+"""The NVTX-annotated graph runner that Nsight Systems runs: capture once, then one range per replay.
+
+Any strategy but the baseline can be run, those without a graph too: each forward pass is then in a range.
+"""
 
 from __future__ import annotations
 

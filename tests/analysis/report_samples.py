@@ -9,10 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from contract import SCHEMA_VERSION, CorrectnessFields, LatencyRecord, StrategyFields, case_name
+from contract import (
+    DEFAULT_STRATEGIES,
+    SCHEMA_VERSION,
+    WITHOUT_GRAPH,
+    CorrectnessFields,
+    LatencyRecord,
+    Strategy,
+    StrategyFields,
+    case_name,
+)
 
 HOSTILE = '<script>alert(1)</script>|`*_[x](http://example.com) $x_1$ "quoted" @someone'
 MEDIANS_MS = {"eager": 4.6, "graph": 1.8, "graph_padded": 9.6}
+PEERS_MEDIANS_MS = dict(zip(Strategy, (4.6, 1.8, 9.6, 4.2, 4.1, 1.6, 1.7, 1.1, 2.9, 1.4, 1.75), strict=True))
+"""All strategies, fastest a fused graph."""
 
 
 def correctness(verdict: str = "equal") -> CorrectnessFields:
@@ -117,6 +128,20 @@ def latency_record(
         environment=environment,
         command=["cuda_graph_benchmark.py", "--model", model, "--dtype", dtype],
     )
+
+
+def peers_record() -> LatencyRecord:
+    """A record of every strategy, as `--peers` makes it on a GPU."""
+    record = latency_record(medians_ms={str(name): ms for name, ms in PEERS_MEDIANS_MS.items()})
+    compile_s = {"graph_fused": 41.5, "compiled_default": 20.25, "compiled": 31.0}
+    for name, fields in record["strategies"].items():
+        captures = name not in WITHOUT_GRAPH and name != Strategy.COMPILED
+        fields["logits"] = "all" if name in (*DEFAULT_STRATEGIES, Strategy.EAGER_UNMASKED) else "last"
+        fields["compile_s"] = compile_s.get(name)
+        fields["capture_s"] = 0.5 if captures else None
+        fields["graph_pool_bytes"] = 46 << 20 if captures else None
+    record["floor"] = {"bandwidth_bytes_per_s": 4e12, "weight_bytes_read": 400 << 20, "floor_ms": 0.1}
+    return record
 
 
 def write_record(root: Path, record: LatencyRecord, folder: str | None = None) -> Path:

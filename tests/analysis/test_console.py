@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from analysis.console import comparison_table, why_below
-from contract import LatencyRecord
-from tests.analysis.report_samples import failed, latency_record, strategy
+from contract import LatencyRecord, Strategy
+from tests.analysis.report_samples import failed, latency_record, peers_record, strategy
 
 
 def test_fast_and_equal_passes_and_a_higher_bar_does_not() -> None:
@@ -59,3 +59,26 @@ def test_drift_is_one_line() -> None:
     assert "Drift" not in comparison_table(latency_record())
     lines = comparison_table(moved(latency_record())).splitlines()
     assert len([line for line in lines if line.startswith("Drift: ") and "eager by +50.0 %" in line]) == 1
+
+
+def test_every_strategy_has_a_row_and_the_last_logits_a_star() -> None:
+    table = comparison_table(peers_record())
+    rows = {line.split()[0]: line for line in table.splitlines() if line[:1].isalpha()}
+    assert set(Strategy) <= set(rows)
+    assert rows["graph_fused"].split()[1] == "*"
+    assert rows["eager_unmasked"].split()[1] != "*"
+    assert "* The last token's logits alone" in table
+    assert "eager_last 41." in table  # of the floor
+
+
+def test_a_row_says_what_was_compiled_and_when_it_pays() -> None:
+    table = comparison_table(peers_record())
+    heading = next(line for line in table.splitlines() if "median ms" in line)
+    assert "compile s" in heading
+    assert "pays after requests" in heading
+    rows = {line.split()[0]: line for line in table.splitlines()[3:] if line}
+    assert " 41.5 " in rows["graph_fused"]
+    assert rows["graph_padded"].split()[-1] == "never"
+    assert int(rows["graph_fused"].split()[-1]) > int(rows["graph_last"].split()[-1]) > 0
+    assert rows["eager"].split()[-1] == rows["eager_last"].split()[-1] == "-"
+    assert "compile s" not in comparison_table(latency_record())

@@ -30,7 +30,8 @@ from analysis.figures import (
 from analysis.figures_latency import format_ms
 from analysis.figures_style import StrategyStyle, shorten_middle, strategy_style
 from analysis.figures_trace import KERNELS_ROW
-from tests.analysis.report_samples import HOSTILE, failed, latency_record, strategy
+from contract import Strategy
+from tests.analysis.report_samples import HOSTILE, failed, latency_record, peers_record, strategy
 
 SVG = "{http://www.w3.org/2000/svg}"
 SPLITS = [
@@ -52,6 +53,8 @@ def every_figure(width_in: float) -> dict[str, Figure]:
     return {
         "latency": latency_comparison(latency_record(), width_in),
         "simulation": latency_comparison(latency_record(simulated=True), width_in),
+        "peers": latency_comparison(peers_record(), width_in),
+        "key": launches_by_api(dict.fromkeys(Strategy, CALLS["graph"]), {}, title, width_in),
         "time": where_time_went(SPLITS, title, width_in),
         "launches": launches_by_api(CALLS, KERNELS, title, width_in),
         "kernels": top_kernels(PAIRS, "graph", title, width_in),
@@ -89,6 +92,20 @@ def test_strategies_differ_without_colour() -> None:
     styles = [strategy_style(name) for name in ("eager", "graph", "graph_padded")]
     for look in ("hatch", "line", "marker"):
         assert len({getattr(style, look) for style in styles}) == 3
+
+
+def test_no_two_strategies_look_the_same() -> None:
+    styles = [strategy_style(name) for name in Strategy]
+    assert len({(style.colour, style.line) for style in styles}) == len(Strategy)
+    assert len({(style.colour, style.hatch) for style in styles}) == len(Strategy)
+    assert len({style.marker for style in styles}) == len(Strategy)
+
+
+def test_every_strategy_is_drawn() -> None:
+    figure = latency_comparison(peers_record())
+    assert len(figure.axes) == len(Strategy) + 1
+    assert set(Strategy) <= set(words(figure).splitlines())
+    assert render_png(figure)
 
 
 def test_strategies_without_a_style_of_their_own_get_different_ones() -> None:

@@ -55,9 +55,8 @@ def test_capture_time_is_earned_back_by_the_time_saved(tmp_path: Path) -> None:
     record = latency_record()
     write_record(tmp_path, record)
     _, graph, padded = read(tmp_path).cases[0].strategies
-    assert graph.latency is not None
-    assert graph.pays_after_requests == pytest.approx(310 / (4.6 - 1.8), rel=0.05)
-    assert padded.pays_after_requests is None
+    assert graph.pays_after == pytest.approx(310 / (4.6 - 1.8), rel=0.05)
+    assert padded.pays_after == "never"
 
 
 def test_a_simulation_has_latency_but_no_reduction_and_no_verdict(tmp_path: Path) -> None:
@@ -225,6 +224,23 @@ def test_a_half_written_record_is_one_sentence(tmp_path: Path, path: tuple[str, 
     assert str(caught.value).startswith("latency/case/latency.json: half-written or edited, ")
     assert path[-1] in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"logits": "some"}, "strategies.graph.logits is 'some', not one of all, last"),
+        ({"compile_s": "long"}, "strategies.graph.compile_s is 'long', not a number"),
+    ],
+)
+def test_a_field_that_may_be_absent_may_not_be_wrong(
+    tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    record = latency_record()
+    record["strategies"]["graph"] |= change  # type: ignore[typeddict-item]
+    write_record(tmp_path, record, "case")
+    with pytest.raises(LaunchgapError, match=words):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize("sample", [0.0, -1.0, float("nan"), True, "fast"])

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from analysis.report import ReportData, gather, render_html
-from contract import LatencyRecord
+from contract import LatencyRecord, Strategy
 from tests.analysis.report_page import Page
 from tests.analysis.report_samples import (
     ENTRIES,
     HOSTILE,
     failed,
     latency_record,
+    peers_record,
     request_rows,
     trace_entry,
     write_preflight,
@@ -93,6 +94,20 @@ def test_latency_before_and_after_with_intervals_and_words(tmp_path: Path) -> No
     assert header[-1] == "whole request, reduction % [95 % interval]"
     assert re.fullmatch(r"60\.\d \[\d\d\.\d, 6\d\.\d\]", graph[-1])
     assert eager[-1] == "–"
+
+
+def test_the_page_holds_every_strategy_its_cost_and_the_floor(tmp_path: Path) -> None:
+    page = page_of(tmp_path, peers_record())
+    assert [row[0] for row in page.table("Latency of one forward pass")[1:]] == list(Strategy)
+    header, *rows = page.table("Cost of compiling and capturing")
+    cost = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    assert cost["compiled"]["compile s"] == "31.0"
+    assert cost["compiled"]["capture s"] == cost["graph_last"]["compile s"] == "–"
+    assert cost["graph_padded"]["earned back after requests"] == "never"
+    assert "eager_last" not in cost
+    assert "41.5 s to compile and 0.50 s and 46 MiB to capture, earned back after" in page.text
+    assert "their eager counterpart is eager_last" in page.text
+    assert "Floor: reading 400 MiB" in page.text
 
 
 def test_p99_appears_only_with_a_thousand_samples(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def test_numbers_are_those_of_record_and_tables(tmp_path: Path) -> None:
     strategies = {one["name"]: one for one in case["strategies"]}
     assert strategies["graph"]["latency_ms"]["min"] == min(record["strategies"]["graph"]["event_ms"])
     assert strategies["graph"]["graph_pool_mib"] == 46
+    assert strategies["graph"]["pays_after_requests"] > 0
+    assert strategies["eager"]["pays_after_requests"] is None
     assert strategies["graph"]["one_request_as_traced"]["kernels"] == 306
     assert strategies["graph"]["one_request_as_traced"]["times_from_trace_mode"] == "graph"
     traced = strategies["graph"]["one_request_as_traced"]

@@ -8,11 +8,12 @@ from markdown_it import MarkdownIt
 
 from analysis.report import gather, render_markdown
 from analysis.report_markdown import escape
-from contract import LatencyRecord
+from contract import LatencyRecord, Strategy
 from tests.analysis.report_samples import (
     HOSTILE,
     failed,
     latency_record,
+    peers_record,
     write_preflight,
     write_record,
     write_tables,
@@ -41,6 +42,13 @@ def test_every_table_is_a_table(tmp_path: Path) -> None:
     for table in tables:
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
         assert len(widths) == 1
+
+
+def test_it_holds_every_strategy(tmp_path: Path) -> None:
+    markdown = markdown_of(tmp_path, peers_record(), tables=False)
+    for name in Strategy:
+        assert f"| {escape(name)} |" in markdown
+    assert "Floor: reading 400 MiB" in markdown
 
 
 def test_it_says_what_the_page_says(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from contract import CaptureError, Strategy
+from contract import DEFAULT_STRATEGIES, CaptureError, Strategy
 from inference.backends import CudaBackend
 from inference.benchmark import BenchmarkSettings, measure
 from inference.case import CaseOptions, ReadyCase, open_case
@@ -77,7 +77,7 @@ def test_a_host_read_breaks_the_capture_by_name_and_the_gpu_lives_on(case: Ready
 
 
 def _measure(case: ReadyCase) -> dict[str, str]:
-    settings = BenchmarkSettings(list(Strategy), runs=5, warmup_s=0.0, correctness_inputs=1)
+    settings = BenchmarkSettings(DEFAULT_STRATEGIES, runs=5, warmup_s=0.0, correctness_inputs=1)
     return {name: fields["status"] for name, fields in measure(case, settings)[0].items()}
 
 

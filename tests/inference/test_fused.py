@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from contract import CaptureError, LaunchgapError
 from inference.backends import SimulationBackend
@@ -16,17 +19,10 @@ from tests.inference.tiny_models import VOCABULARY, tiny
 
 
 class ReadsTheDevice(nn.Module):
-    """A layer that asks the host about its input, in front of another one."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
+    """A layer that asks the host about its input."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        if hidden.sum() > 1e9:
-            hidden = hidden * 2
-        result: torch.Tensor = self.inner(hidden)
-        return result
+        return hidden * 2 if hidden.sum() > 1e9 else hidden
 
 
 class CannotBeTraced(nn.Module):
@@ -35,6 +31,11 @@ class CannotBeTraced(nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
         return hidden
+
+
+def put_behind_the_last_norm(model: PreTrainedModel, layer: nn.Module) -> None:
+    body: Any = model.base_model
+    body.ln_f = nn.Sequential(body.ln_f, layer).eval()
 
 
 def prompt(length: int) -> torch.Tensor:
@@ -60,7 +61,7 @@ def test_a_plain_ledger_has_no_compile_time() -> None:
 
 def test_what_cannot_be_traced_is_named_and_captured_plain() -> None:
     model = tiny("gpt2")
-    model.transformer.ln_f = nn.Sequential(model.transformer.ln_f, CannotBeTraced()).eval()
+    put_behind_the_last_norm(model, CannotBeTraced())
     with GraphedForward(model, (4,), fused=True) as forward:
         entry = forward.ledger[0]
         assert entry.path == "graph"
@@ -77,7 +78,7 @@ def test_what_cannot_be_traced_is_named_and_captured_plain() -> None:
 
 def test_a_model_that_no_graph_can_hold_is_left_eager() -> None:
     model = tiny("gpt2")
-    model.transformer.h[0].mlp.act = ReadsTheDevice(model.transformer.h[0].mlp.act).eval()
+    put_behind_the_last_norm(model, ReadsTheDevice())
     with GraphedForward(model, (4,), fused=True) as forward:
         assert forward.ledger[0].path == "eager"
         assert "test_fused.py" in (forward.ledger[0].reason or "")
@@ -100,7 +101,7 @@ def test_generation_is_the_same_compiled_and_in_all_pieces() -> None:
 
 def test_a_generator_says_which_pieces_stay_plain() -> None:
     model = tiny("gpt2")
-    model.transformer.ln_f = nn.Sequential(model.transformer.ln_f, CannotBeTraced()).eval()
+    put_behind_the_last_norm(model, CannotBeTraced())
     with GraphedGenerator(model, max_length=16, fused=True) as generator:
         generator.generate(prompt(3), 4)
         assert {r.name for r in generator.ledger if r.not_fused} == {"prompt 16", "step 16 greedy"}
@@ -155,7 +156,7 @@ def test_a_prompt_is_copied_in_and_replayed_in_two_calls() -> None:
 
 def test_a_staged_prompt_is_the_callers_no_longer() -> None:
     model = tiny("gpt2")
-    model.transformer.h[0].mlp.act = ReadsTheDevice(model.transformer.h[0].mlp.act).eval()
+    put_behind_the_last_norm(model, ReadsTheDevice())
     with GraphedForward(model, (4,)) as forward:
         ids = prompt(3)
         wanted = forward(ids)
@@ -169,7 +170,8 @@ def test_a_model_that_changes_in_between_is_not_answered_for() -> None:
     with GraphedForward(model, (4,)) as forward:
         ids = prompt(3)
         forward.copy_in(ids)
-        model.lm_head.weight = nn.Parameter(torch.randn_like(model.lm_head.weight))
+        head: Any = model.get_output_embeddings()
+        head.weight = nn.Parameter(torch.randn_like(head.weight))
         with pytest.raises(LaunchgapError, match="has changed"):
             forward.replay()
         forward.copy_in(ids)

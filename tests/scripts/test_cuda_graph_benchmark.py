@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from contract import LaunchgapError
+from contract import LaunchgapError, Strategy
 from inference.graphed import CapturedForward
 from scripts.cuda_graph_benchmark import EXIT_BELOW_THRESHOLD, main
 
@@ -46,6 +46,25 @@ def test_it_prints_the_table_and_saves_figure_and_record(
     assert (tmp_path / "out" / "latency_comparison.png").read_bytes().startswith(PNG)
 
 
+def test_peers_are_every_strategy_and_none_ends_the_run(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--model", model, *QUICK, "--output-dir", str(tmp_path / "out"), "--peers"]
+    assert main([*arguments, "--allow-partial"]) == 0
+    said = capsys.readouterr().out
+    record = json.loads((tmp_path / "out" / "latency.json").read_text())
+    assert list(record["strategies"]) == list(Strategy)
+    assert {name for name, one in record["strategies"].items() if one["status"] == "failed"} == {
+        "compiled_default",
+        "compiled",
+        "graphed_callable",
+    }
+    assert "compiled: torch.compile and graphed callables need CUDA" in said
+    assert "graph_fused *" in said
+    assert (tmp_path / "out" / "latency_comparison.png").read_bytes().startswith(PNG)
+    assert main(arguments) == 2
+
+
 def test_the_command_line_wins_over_the_config_file(model: str, tmp_path: Path) -> None:
     config = tmp_path / "benchmark.yaml"
     config.write_text(
@@ -56,6 +75,9 @@ def test_the_command_line_wins_over_the_config_file(model: str, tmp_path: Path) 
     record = json.loads((tmp_path / "out" / "latency.json").read_text())
     assert list(record["strategies"]) == ["eager", "graph"]
     assert record["settings"]["runs"] == 2
+    assert main(["--config", str(config), "--runs", "1", "--strategies", "eager_last"]) == 0
+    record = json.loads((tmp_path / "out" / "latency.json").read_text())
+    assert list(record["strategies"]) == ["eager_last"]
 
 
 @pytest.mark.parametrize(
