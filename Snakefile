@@ -1,13 +1,15 @@
-# launchgap's pipeline: measure without a profiler, trace under Nsight Systems, count, report.
+# launchgap's pipeline: measure without a profiler, trace under Nsight Systems or torch.profiler, count, report.
 #
 #   preflight   what can this host do?                  results/preflight.json
 #   measure     latency, unprofiled, one run per case   results/latency/CASE/
 #   capture     one nsys run per trace                  profiles/nsys/CASE/STRATEGY.MODE.*
+#               without nsys: torch.profiler            profiles/torch/CASE/STRATEGY.node.*
 #   analyse     kernels and launches per request        results/tables/CASE/
 #   report      one page                                results/report.html, .md, .json
 #
 #   snakemake --cores 1                            everything that config/config.yaml asks for
 #   snakemake --cores 1 --config profiler=off      latency only
+#   snakemake --cores 1 --config profiler=torch    traces by torch.profiler
 #   snakemake --cores 1 reference                  the example report, from the committed traces
 
 
@@ -30,6 +32,7 @@ CASES = settings.cases(config)
 
 include: "rules/measure.smk"
 include: "rules/capture.smk"
+include: "rules/capture_torch.smk"
 include: "rules/analyse.smk"
 include: "rules/report.smk"
 include: "rules/reference.smk"

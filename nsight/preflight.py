@@ -17,13 +17,19 @@ from nsight.install import BUNDLED_ROOT, Nsys, find_nsys
 from nsight.trace import Traced, record_trace
 
 Device = Literal["auto", "cuda", "cpu"]
-Profiler = Literal["auto", "required", "off"]
+Profiler = Literal["auto", "required", "torch", "off"]
+Tracer = Literal["nsys", "torch"]
 
 FREE_BYTES_WANTED = 512 * 1024**2
 """Free space below which tracing is not started."""
 
 _PROOF_RANGE = "preflight"
 _PROOF_TIMEOUT_S = 60.0
+_TORCH_INSTEAD = (
+    "nsys does not work here, so torch.profiler records the traces: it counts the same, has no graph mode "
+    "and cannot tell whether records were dropped; mend what is named above, or set profiler: torch or off"
+)
+_OFF = "tracing is off: the configuration says profiler: off; set profiler: auto to trace"
 _NVTX_REMEDY = "pip install 'nvtx<0.2.12'"
 
 
@@ -47,21 +53,20 @@ def preflight(
     findings: list[str] = []
     if gpu is not None and not gpu.usable:
         findings.append(f"{gpu.problem}, so the simulation runs and its traces hold no kernels; {gpu.remedy}")
-    nsys: Nsys | None = None
-    blocking = ["tracing is off: the configuration says profiler: off; set profiler: auto to trace"]
-    if profiler != "off":
-        nsys, blocking = _tracing_problems(folder, environ, bundled_root)
-    if profiler == "required" and blocking:
-        raise LaunchgapError(f"profiler required: {blocking[0]}")
+    on_gpu = gpu is not None and gpu.usable
+    nsys, tracer, problems = _choose_tracer(profiler, on_gpu, folder, environ, bundled_root)
+    if profiler == "required" and tracer is None:
+        raise LaunchgapError(f"profiler required: {problems[0]}")
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "preflight",
-        "device": "cuda" if gpu is not None and gpu.usable else "cpu",
-        "can_trace": not blocking,
+        "device": "cuda" if on_gpu else "cpu",
+        "can_trace": tracer is not None,
+        "tracer": tracer,
         "nsys_path": str(nsys.path) if nsys else None,
         "nsys_version": nsys.version_text if nsys else None,
         "nvtx_version": nvtx_version(),
-        "findings": blocking + findings,
+        "findings": problems + findings,
     }
 
 
@@ -73,16 +78,35 @@ def nvtx_version() -> str | None:
         return None
 
 
-def _tracing_problems(
-    folder: Path, environ: Mapping[str, str], bundled_root: Path
-) -> tuple[Nsys | None, list[str]]:
-    """The nsys found, and every reason why it cannot trace."""
-    problems = []
+def _choose_tracer(
+    profiler: Profiler, on_gpu: bool, folder: Path, environ: Mapping[str, str], bundled_root: Path
+) -> tuple[Nsys | None, Tracer | None, list[str]]:
+    """The nsys found, what records the traces, and what stands in the way of nsys or of any tracer."""
+    if profiler == "off":
+        return None, None, [_OFF]
+    full = _disk_problems(folder)
+    if profiler == "torch":
+        return None, None if full else "torch", full
+    nsys, problems = _nsys_problems(full, environ, bundled_root)
+    if not problems:
+        return nsys, "nsys", []
+    if profiler == "auto" and on_gpu and not full:
+        return nsys, "torch", [*problems, _TORCH_INSTEAD]
+    return nsys, None, problems
+
+
+def _disk_problems(folder: Path) -> list[str]:
     free = shutil.disk_usage(folder).free
-    if free < FREE_BYTES_WANTED:
-        problems.append(
-            f"disk: {free >> 20} MiB free, too few for traces; free {FREE_BYTES_WANTED >> 20} MiB"
-        )
+    if free >= FREE_BYTES_WANTED:
+        return []
+    return [f"disk: {free >> 20} MiB free, too few for traces; free {FREE_BYTES_WANTED >> 20} MiB"]
+
+
+def _nsys_problems(
+    problems: list[str], environ: Mapping[str, str], bundled_root: Path
+) -> tuple[Nsys | None, list[str]]:
+    """The nsys found, and every reason why it cannot trace, after those known already."""
+    problems = [*problems]
     nsys = None
     try:
         nsys = find_nsys(environ, bundled_root)

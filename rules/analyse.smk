@@ -6,7 +6,8 @@ rule analyse:
         traces=lambda wildcards: traces_of(wildcards.case),
         preflight="results/preflight.json",
         sources=sources(
-            "contract.py",
+            "contract/*.py",
+            "commandline.py",
             "analysis/*.py",
             "scripts/analyse_traces.py",
             "scripts/_cli.py",
@@ -26,7 +27,7 @@ rule analyse:
         "../envs/launchgap.yaml"
     params:
         options=lambda wildcards, input: [
-            f"--trace-dir=profiles/nsys/{wildcards.case}",
+            f"--trace-dir={Path(input.traces[0]).parent}",
             f"--preflight={input.preflight}",
             "--strategies",
             *config["traced_strategies"],

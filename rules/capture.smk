@@ -5,7 +5,8 @@ rule capture:
     input:
         ancient("results/preflight.json"),
         sources(
-            "contract.py",
+            "contract/*.py",
+            "commandline.py",
             "inference/*.py",
             "nsight/*.py",
             "scripts/capture_trace.py",

@@ -31,7 +31,7 @@ def check_and_choose_device():
 def check_again():
     """Check settings and output folders; a bad one ends Snakemake with one line instead of a traceback."""
     try:
-        settings.check_folders(["results", "profiles/nsys", "logs"])
+        settings.check_folders(["results", "profiles/nsys", "profiles/torch", "logs"])
         settings.check_config(config, SCHEMA)
     except LaunchgapError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -96,13 +96,9 @@ def trace_names(case):
 
 
 def traces_of(case):
-    """Files of the traces to analyse."""
-    return expand(
-        "profiles/nsys/{case}/{name}{suffix}",
-        case=case,
-        name=trace_names(case),
-        suffix=[".sqlite", ".json"],
-    )
+    """Files of the traces to analyse, by whichever tracer works on this host."""
+    names = trace_names(case)
+    return settings.trace_files(settings.tracer(Path(checkpoints.preflight.get().output[0])), case, names)
 
 
 def tables_of(cases):

@@ -4,7 +4,12 @@
 checkpoint preflight:
     input:
         sources(
-            "contract.py", "nsight/*.py", "scripts/preflight.py", "scripts/_cli.py", "scripts/_arguments.py"
+            "contract/*.py",
+            "commandline.py",
+            "nsight/*.py",
+            "scripts/preflight.py",
+            "scripts/_cli.py",
+            "scripts/_arguments.py",
         ),
     output:
         "results/preflight.json",
@@ -29,7 +34,8 @@ checkpoint measure:
         # Finding another nsys is no reason to measure again.
         ancient("results/preflight.json"),
         sources(
-            "contract.py",
+            "contract/*.py",
+            "commandline.py",
             "inference/*.py",
             "scripts/cuda_graph_benchmark.py",
             "scripts/_*.py",

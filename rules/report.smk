@@ -7,7 +7,8 @@ rule report:
         tables=lambda wildcards: tables_of(CASES),
         preflight="results/preflight.json",
         sources=sources(
-            "contract.py",
+            "contract/*.py",
+            "commandline.py",
             "analysis/*.py",
             "analysis/*/*",
             "scripts/build_report.py",

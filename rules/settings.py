@@ -17,9 +17,9 @@ from jsonschema import Draft202012Validator, ValidationError, validators
 
 from contract import (
     DEFAULT_ATTENTION,
+    WITHOUT_GRAPH,
     CaseFields,
     LaunchgapError,
-    Strategy,
     TraceMode,
     case_name,
     read_record,
@@ -27,6 +27,9 @@ from contract import (
 from nsight.install import GRAPH_EXPORT_SINCE, parse_version
 
 _SHOWN_CHARACTERS = 60
+
+TRACE_FILES = {"nsys": ("profiles/nsys", ".sqlite"), "torch": ("profiles/torch", ".json.gz")}
+"""Folder of the traces that each tracer makes, and the suffix of the file that the analysis reads."""
 
 
 def prepare_environment(project: str) -> None:
@@ -145,21 +148,47 @@ def profiler(config: Mapping[str, Any]) -> str:
     return str(config["profiler"] or "off")
 
 
+def tracer(preflight_file: Path) -> str | None:
+    """What records the traces on this host: `nsys`, `torch` (torch.profiler) or, where nothing can, None.
+
+    Raises:
+        LaunchgapError: a record that is broken.
+    """
+    return _tracer(read_record(preflight_file, "preflight"))
+
+
+def _tracer(preflight: Mapping[str, Any]) -> str | None:
+    # Records from before there was a choice name none; nsys was the only one then.
+    return preflight.get("tracer", "nsys") if preflight["can_trace"] else None
+
+
+def trace_files(tracer_name: str | None, case: str, names: Sequence[str]) -> list[str]:
+    """Files of the traces of one case that the analysis reads: each trace and its record."""
+    if tracer_name is None:
+        return []
+    folder, suffix = TRACE_FILES[tracer_name]
+    return [f"{folder}/{case}/{name}{end}" for name in names for end in (suffix, ".json")]
+
+
 def wanted_traces(config: Mapping[str, Any], preflight_file: Path, latency_file: Path) -> list[str]:
     """Names (`STRATEGY.MODE`) of the traces to make of one case, after preflight and measurement.
 
     Node mode for every traced strategy that could be measured. Graph mode as well for graphs on a GPU, where
-    nsys can export it: only there a replay keeps its own speed.
+    nsys can export it: only there a replay keeps its own speed. torch.profiler has no graph mode.
 
     Raises:
         LaunchgapError: a record that is broken or lacks a traced strategy.
     """
     preflight = read_record(preflight_file, "preflight")
     measured = read_record(latency_file, "latency").get("strategies", {})
-    if not preflight["can_trace"]:
+    recorded_by = _tracer(preflight)
+    if recorded_by is None:
         return []
-    version, _ = parse_version(preflight["nsys_version"])
-    graph_mode = preflight["device"] == "cuda" and version >= GRAPH_EXPORT_SINCE
+    graph_mode = (
+        recorded_by == "nsys"
+        and preflight["device"] == "cuda"
+        and parse_version(preflight["nsys_version"])[0] >= GRAPH_EXPORT_SINCE
+    )
     names = []
     for strategy in config["traced_strategies"]:
         if strategy not in measured:
@@ -167,6 +196,6 @@ def wanted_traces(config: Mapping[str, Any], preflight_file: Path, latency_file:
         if measured[strategy]["status"] != "ok":
             continue
         names.append(f"{strategy}.{TraceMode.NODE}")
-        if graph_mode and strategy != Strategy.EAGER:
+        if graph_mode and strategy not in WITHOUT_GRAPH:
             names.append(f"{strategy}.{TraceMode.GRAPH}")
     return names

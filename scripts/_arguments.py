@@ -1,24 +1,13 @@
-"""Command-line parsing that every executable shares: complaints are one line, numbers have bounds."""
+"""What every executable expects on its command line: numbers that have bounds."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import NoReturn
 
-from contract import LaunchgapError
+from commandline import Parser
 
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaints are launchgap's one line instead of a page of usage."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing usage.
-
-        Raises:
-            LaunchgapError: always.
-        """
-        raise LaunchgapError(f"{message}; see --help")
+__all__ = ["Parser", "percent", "seconds", "whole"]
 
 
 def whole(minimum: int) -> Callable[[str], int]:

@@ -7,15 +7,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from contract import Strategy, TraceRecord
+from contract import LaunchgapError, Strategy, TraceMode, TraceRecord
+from inference.torch_tracer import TorchTracer
 from inference.traced import run_traced
 from scripts._arguments import Parser, seconds, whole
-from scripts._cli import write_text_atomic
+from scripts._cli import require_writable, write_text_atomic
 from scripts._options import add_case_options, case_options
 
 
 def run(description: str | None, strategies: Sequence[Strategy], argv: Sequence[str] | None = None) -> int:
-    """Parse the command line and run one of the given strategies with NVTX ranges.
+    """Parse the command line and run one of the given strategies with ranges for nsys or torch.profiler.
 
     Raises:
         LaunchgapError: bad options, or a strategy that cannot be captured.
@@ -30,10 +31,14 @@ def run(description: str | None, strategies: Sequence[Strategy], argv: Sequence[
         "--warmup-s", type=seconds, default=0.3, metavar="S", help="eager warm-up (default: 0.3 s)"
     )
     parser.add_argument("--record", type=Path, required=True, metavar="FILE", help="JSON record to write")
+    _add_tracer_options(parser)
     arguments = parser.parse_args(argv)
+    tracer = _torch_tracer(arguments.tracer, arguments.trace)
 
     def save(record: TraceRecord) -> None:
-        write_text_atomic(arguments.record, json.dumps(record, indent=1) + "\n")
+        # nsys runs around this program, so the capture step adds what it knows to the record.
+        about = {"tracer": "torch", "trace_mode": str(TraceMode.NODE)} if tracer else {}
+        write_text_atomic(arguments.record, json.dumps({**record, **about}, indent=1) + "\n")
 
     run_traced(
         case_options(arguments),
@@ -42,5 +47,32 @@ def run(description: str | None, strategies: Sequence[Strategy], argv: Sequence[
         warmup_s=arguments.warmup_s,
         command=[Path(sys.argv[0]).name, *sys.argv[1:]],
         save=save,
+        tracer=tracer,
     )
     return 0
+
+
+def _add_tracer_options(parser: Parser) -> None:
+    parser.add_argument(
+        "--tracer",
+        choices=("nsys", "torch"),
+        default="nsys",
+        help="nsys, which is started around this program, or torch.profiler within it (default: nsys)",
+    )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="the trace to write with --tracer torch, .json(.gz)",
+    )
+
+
+def _torch_tracer(tracer: str, trace: Path | None) -> TorchTracer | None:
+    if tracer == "nsys":
+        if trace is not None:
+            raise LaunchgapError(f"--trace {trace}: nsys writes its own file; give --tracer torch as well")
+        return None
+    if trace is None or not trace.name.endswith((".json", ".json.gz")):
+        raise LaunchgapError("--tracer torch: needs --trace FILE, and FILE ends in .json or .json.gz")
+    require_writable(trace.parent)
+    return TorchTracer(trace)

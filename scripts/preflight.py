@@ -17,6 +17,8 @@ from nsight.processes import exit_on_signals
 from scripts._arguments import Parser
 from scripts._cli import run_main, write_text_atomic
 
+_OUTCOMES = {"nsys": "tracing works", "torch": "tracing works by torch.profiler", None: "no tracing"}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Log the findings and write the record; fails where the GPU or the profiler is required and missing."""
@@ -24,9 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="(default: auto)")
     parser.add_argument(
         "--profiler",
-        choices=("auto", "required", "off"),
+        choices=("auto", "required", "torch", "off"),
         default="auto",
-        help="auto goes on without traces where nsys does not work (default: auto)",
+        help="auto: nsys where it works, else torch.profiler on a GPU, else no traces (default: auto)",
     )
     parser.add_argument(
         "--trace-dir", type=Path, default=Path(), help="existing folder that traces will go to"
@@ -40,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_text_atomic(arguments.output, json.dumps(record, indent=1) + "\n")
     for finding in record["findings"]:
         logging.warning("%s", finding)
-    logging.info("device %s, %s", record["device"], "tracing works" if record["can_trace"] else "no tracing")
+    logging.info("device %s, %s", record["device"], _OUTCOMES[record.get("tracer")])
     return 0
 
 

@@ -78,11 +78,11 @@ class Project:
 
 def make_project(folder: Path) -> Project:
     ignored = shutil.ignore_patterns("__pycache__", "reference")
-    for name in ("rules", "config", "envs", "profiles/default", "nsight"):
+    for name in ("contract", "rules", "config", "envs", "profiles/default", "nsight"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in ("inference", "analysis", "scripts", "profiles/nsys"):
         (folder / name).mkdir()
-    for name in ("Snakefile", "contract.py"):
+    for name in ("Snakefile", "commandline.py"):
         shutil.copy2(ROOT / name, folder / name)
     for name in ("__init__.py", "_arguments.py", "_cli.py", "preflight.py", "capture_trace.py"):
         shutil.copy2(ROOT / "scripts" / name, folder / "scripts" / name)

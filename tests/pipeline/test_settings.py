@@ -12,8 +12,16 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from contract import Dtype, LaunchgapError, Strategy
-from rules.settings import cases, check_config, check_folders, profiler, wanted_traces
+from contract import DEFAULT_STRATEGIES, Dtype, LaunchgapError, Strategy
+from rules.settings import (
+    cases,
+    check_config,
+    check_folders,
+    profiler,
+    trace_files,
+    tracer,
+    wanted_traces,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "config/config.schema.yaml"
@@ -55,6 +63,16 @@ def test_every_key_is_in_schema_defaults_and_readme(config: Config) -> None:
     assert [key for key in keys if f"`{key}`" not in readme] == []
 
 
+def test_the_default_strategies_are_measured_and_traced(config: Config) -> None:
+    assert config["strategies"] == config["traced_strategies"] == list(DEFAULT_STRATEGIES)
+
+
+def test_every_strategy_is_explained() -> None:
+    for name in Strategy:
+        assert f"`{name}`" in (ROOT / "config/README.md").read_text()
+        assert name in (ROOT / "docs/definitions.md").read_text()
+
+
 def test_schema_knows_the_names_of_the_contract() -> None:
     properties = _load("config.schema.yaml")["properties"]
     assert properties["strategies"]["items"]["enum"] == list(Strategy)
@@ -82,12 +100,15 @@ def test_schema_knows_the_names_of_the_contract() -> None:
         ({"capture_timeout_s": 0}, "config: capture_timeout_s: 0 is not allowed; give seconds from 1"),
         ({"traced_requests": 0}, "config: traced_requests: 0 is not allowed; give a whole number from 1"),
         ({"device": "gpu"}, "config: device: 'gpu' is not allowed; give auto, cuda, or cpu"),
-        ({"profiler": "nvprof"}, "config: profiler: 'nvprof' is not allowed; give auto, required, or off"),
-        ({"profiler": True}, "config: profiler: True is not allowed; give auto, required, or off"),
+        (
+            {"profiler": "nvprof"},
+            "config: profiler: 'nvprof' is not allowed; give auto, required, torch, or off",
+        ),
+        ({"profiler": True}, "config: profiler: True is not allowed; give auto, required, torch, or off"),
         ({"weights": 1}, "config: weights: 1 is not allowed; give auto, pretrained, or random"),
         (
             {"strategies": ["eager", "turbo"]},
-            "config: strategies[1]: 'turbo' is not allowed; give eager, graph or",
+            "config: strategies[1]: 'turbo' is not allowed; give eager, graph, graph_padded or another",
         ),
         ({"strategies": ["graph"]}, "config: strategies: ['graph'] is not allowed; give a list of different"),
         (
@@ -182,7 +203,9 @@ def test_cases_are_complete(config: Config) -> None:
     }
 
 
-@pytest.mark.parametrize(("written", "meant"), [("off", "off"), ('"off"', "off"), ("auto", "auto")])
+@pytest.mark.parametrize(
+    ("written", "meant"), [("off", "off"), ('"off"', "off"), ("auto", "auto"), ("torch", "torch")]
+)
 def test_bare_off_is_off(config: Config, written: str, meant: str) -> None:
     config["profiler"] = yaml.safe_load(written)
     check_config(config, SCHEMA)
@@ -206,9 +229,12 @@ Records = Callable[..., tuple[Path, Path]]
 
 @pytest.fixture
 def records(tmp_path: Path) -> Records:
-    def write(device: str, nsys_version: str | None, failed: str = "") -> tuple[Path, Path]:
+    def write(
+        device: str, nsys_version: str | None, failed: str = "", **tracer: str | None
+    ) -> tuple[Path, Path]:
         preflight, latency = tmp_path / "preflight.json", tmp_path / "latency.json"
-        host = {"device": device, "can_trace": nsys_version is not None, "nsys_version": nsys_version}
+        can_trace = tracer.get("tracer", nsys_version) is not None
+        host = {"device": device, "can_trace": can_trace, "nsys_version": nsys_version, **tracer}
         preflight.write_text(json.dumps({"schema_version": 1, "kind": "preflight", **host}))
         strategies = {name: {"status": "failed" if name == failed else "ok"} for name in Strategy}
         latency.write_text(json.dumps({"schema_version": 1, "kind": "latency", "strategies": strategies}))
@@ -239,6 +265,21 @@ def test_traces_that_can_be_made(
     assert wanted_traces(config, *records(device, version, failed)) == traces
 
 
+def test_a_graph_alone_has_a_graph_mode(config: Config, records: Records) -> None:
+    config["traced_strategies"] = list(map(str, Strategy))
+    names = wanted_traces(config, *records("cuda", "2025.3.1.90-253135822126v0"))
+    assert [name for name in names if name.endswith(".node")] == [f"{one}.node" for one in Strategy]
+    assert {name.removesuffix(".graph") for name in names if name.endswith(".graph")} == {
+        "graph",
+        "graph_padded",
+        "graph_last",
+        "graph_bucketed",
+        "graph_fused",
+        "compiled",
+        "graphed_callable",
+    }
+
+
 def test_only_traced_strategies(config: Config, records: Records) -> None:
     config["traced_strategies"] = ["graph"]
     assert wanted_traces(config, *records("cuda", "2025.3.1.90-253135822126v0")) == [
@@ -247,3 +288,32 @@ def test_only_traced_strategies(config: Config, records: Records) -> None:
     ]
     config["traced_strategies"] = []
     assert wanted_traces(config, *records("cuda", "2025.3.1.90-253135822126v0")) == []
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("version", ["2025.3.1.90-253135822126v0", None])
+def test_torch_has_no_graph_mode(config: Config, records: Records, device: str, version: str | None) -> None:
+    preflight, latency = records(device, version, tracer="torch")
+    assert tracer(preflight) == "torch"
+    assert wanted_traces(config, preflight, latency) == NODE
+
+
+def test_the_tracer_is_what_the_preflight_found(records: Records) -> None:
+    version = "2025.3.1.90-253135822126v0"
+    assert tracer(records("cuda", version, tracer="nsys")[0]) == "nsys"
+    assert tracer(records("cuda", version, tracer=None)[0]) is None
+    # As records were before there was a choice.
+    assert tracer(records("cuda", version)[0]) == "nsys"
+    assert tracer(records("cuda", None)[0]) is None
+
+
+def test_files_of_each_tracer() -> None:
+    assert trace_files("nsys", "case", ["a.node"]) == [
+        "profiles/nsys/case/a.node.sqlite",
+        "profiles/nsys/case/a.node.json",
+    ]
+    assert trace_files("torch", "case", ["a.node"]) == [
+        "profiles/torch/case/a.node.json.gz",
+        "profiles/torch/case/a.node.json",
+    ]
+    assert trace_files(None, "case", []) == []

@@ -13,7 +13,9 @@ parser.add_argument("-o", "--output-dir", type=Path, required=True)
 arguments = parser.parse_args()
 
 found = [
-    path.name.removesuffix(".gz").removesuffix(".sqlite") for path in arguments.trace_dir.glob("*.sqlite*")
+    path.name.removesuffix(".gz").removesuffix(suffix)
+    for suffix in (".sqlite", ".json")
+    for path in arguments.trace_dir.glob("*.sqlite*" if suffix == ".sqlite" else "*.json.gz")
 ]
 traces = sorted(name for name in found if (arguments.trace_dir / f"{name}.json").exists())
 arguments.output_dir.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Stands in for the traced programs: a range and a record. The file `misbehave` tells it to hang or fail."""
 
 import argparse
+import gzip
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--strategy", default="eager")
 parser.add_argument("--record", type=Path, required=True)
 parser.add_argument("--requests", type=int, required=True)
+parser.add_argument("--tracer", default="nsys")
+parser.add_argument("--trace", type=Path)
 arguments, _ = parser.parse_known_args()
 
 order = Path("misbehave").read_text() if Path("misbehave").exists() else ""
@@ -32,6 +35,8 @@ record = {
     "strategy": arguments.strategy,
     "requests": arguments.requests,
 }
+if arguments.tracer == "torch":
+    arguments.trace.write_bytes(gzip.compress(b'{"traceEvents": []}'))
 arguments.record.write_text(json.dumps(record))
 with Path("clock").open("a") as clock:
     clock.write(f"{begin} {time.monotonic()}\n")

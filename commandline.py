@@ -1,0 +1,114 @@
+"""What every command of launchgap shares: one-line errors with exit code 2, outputs that are whole or absent.
+
+Standard library only: `inference`, `analysis` and `scripts` all import it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from contract import LaunchgapError
+
+EXIT_USER_ERROR = 2
+
+_REMEDIES = {
+    errno.ENOSPC: "free some disk space and run it again",
+    errno.EDQUOT: "free some of your quota and run it again",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f) and run it again",
+    errno.EACCES: "give a path that you may write to",
+    errno.EPERM: "give a path that you may write to",
+    errno.EROFS: "give a path outside the read-only file system",
+    errno.ENOENT: "give a path that exists or can be made",
+    errno.EEXIST: "give a path where no file stands in the way of a folder",
+    errno.ENOTDIR: "give a path whose parent is a folder",
+    errno.EISDIR: "give a file's path, not a folder's",
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "give a path whose links do not lead in a circle",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose complaints are launchgap's one line instead of a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing usage.
+
+        Raises:
+            LaunchgapError: always.
+        """
+        raise LaunchgapError(f"{message}; see --help")
+
+
+def run_command(main: Callable[[], int | None]) -> int:
+    """The exit code of a command: what its `main` returns, or 2 after one line on stderr.
+
+    A reader of stdout that leaves early (`| head`) ends the command quietly, as it ends other programs.
+    """
+    try:
+        code = main()
+        sys.stdout.flush()
+    except LaunchgapError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it ends; nobody reads that either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+    except OSError as error:
+        if error.errno not in _REMEDIES:
+            raise
+        return _complain(f"{error.filename or 'output'}: {error.strerror}; {_REMEDIES[error.errno]}")
+    return code or 0
+
+
+def _complain(message: str) -> int:
+    """One line on stderr, whatever a file or a trace put into the message."""
+    line = " ".join(message.split())
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    sys.stderr.write(f"error: {shown}\n")
+    return EXIT_USER_ERROR
+
+
+def write_bytes_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part.
+
+    Raises:
+        OSError: no space, no permission; the old file is then untouched and no temporary file is left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        # A failed write() names no file; the one line on stderr must.
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text_atomic(path: Path, text: str) -> None:
+    """`write_bytes_atomic` for UTF-8 text."""
+    write_bytes_atomic(path, text.encode("utf-8"))
+
+
+def require_writable(folder: Path) -> None:
+    """Fail before the work, not after it, where its results could not be saved.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass

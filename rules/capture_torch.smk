@@ -1,0 +1,29 @@
+# Where nsys cannot be installed: one run under torch.profiler per trace, its Chrome trace and its record.
+
+
+rule capture_torch:
+    input:
+        ancient("results/preflight.json"),
+        sources("contract/*.py", "commandline.py", "inference/*.py", "scripts/run_*.py"),
+        sources("scripts/_*.py"),
+    output:
+        multiext("profiles/torch/{case}/{strategy}.node", ".json.gz", ".json"),
+    log:
+        "logs/capture_torch/{case}/{strategy}.node.log",
+    conda:
+        "../envs/launchgap.yaml"
+    threads: all_cores()
+    resources:
+        gpu=1,
+    params:
+        stem="profiles/torch/{case}/{strategy}.node",
+        timeout_s=config["capture_timeout_s"],
+        program=lambda wildcards: traced_program(wildcards.strategy),
+        case=lambda wildcards: case_arguments(wildcards.case),
+        requests=config["traced_requests"],
+    message:
+        "Tracing {wildcards.case}: {wildcards.strategy}, by torch.profiler"
+    shell:
+        "exec timeout --verbose --foreground --kill-after=10 {params.timeout_s:q}"
+        " python -m {params.program:q} {params.case:q} --requests {params.requests:q} --tracer torch"
+        " --trace {params.stem:q}.json.gz --record {params.stem:q}.json > {log:q} 2>&1"
