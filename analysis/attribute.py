@@ -7,14 +7,15 @@ id and process together, because correlation ids repeat between processes.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analysis.containment import Spans, contained, sorting
 from analysis.launches import LaunchKind, launch_calls
 from analysis.schema import NO_ID
 from analysis.trace import Trace
@@ -105,30 +106,31 @@ def call_of(operations: pd.DataFrame, api_calls: pd.DataFrame) -> IntArray:
 
     Should a correlation id repeat within a process, the earliest call counts: the outermost of nested ones.
     """
-    processes = np.unique(np.concatenate([operations["process"], api_calls["process"]]))
-    calls = api_calls[api_calls["correlation"] != NO_ID].sort_values("start_ns", kind="stable")
-    keys = pd.Index(_keys(calls, processes))
-    first = ~keys.duplicated()
-    position = keys[first].get_indexer(pd.Index(_keys(operations, processes)))
-    labels = np.append(calls.index.to_numpy(dtype=np.int64)[first], NO_CALL)
-    return np.asarray(labels[position], dtype=np.int64)
+    processes = np.union1d(_distinct(operations["process"]), _distinct(api_calls["process"]))
+    keys, positions = _first_calls(api_calls, processes)
+    wanted = _keys(operations, processes)
+    if not keys.size:
+        return np.full(wanted.size, NO_CALL, dtype=np.int64)
+    place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    found = (keys[place] == wanted) & (wanted >= 0)
+    call = place if positions is None else positions[place]
+    if not _is_count(api_calls.index):
+        call = api_calls.index.to_numpy(dtype=np.int64)[call]
+    return np.where(found, call, NO_CALL).astype(np.int64, copy=False)
 
 
 def calls_in_ranges(calls: pd.DataFrame, ranges: pd.DataFrame) -> pd.DataFrame:
     """Pairs of `call` (index in `calls`) and `range` (index in `ranges`), one per range a call lies in.
 
-    Nested and overlapping ranges all count. Ranges are dealt into layers that do not overlap, so that within
-    a layer one binary search finds the only candidate.
+    Nested and overlapping ranges all count. Pairs are in order of range, then of call.
     """
-    found: list[pd.DataFrame] = []
-    by_thread = dict(iter(calls.groupby("thread", sort=False)))
-    for thread, own in ranges.groupby("thread", sort=False):
-        part = by_thread.get(thread)
-        if part is not None:
-            found.extend(_pairs(part, layer) for layer in _layers(own))
-    if not found:
-        return pd.DataFrame({"call": pd.Series(dtype="int64"), "range": pd.Series(dtype="int64")})
-    return pd.concat(found, ignore_index=True).sort_values(["range", "call"], ignore_index=True)
+    call, place = contained(Spans.of(calls), Spans.of(ranges))
+    labels = calls.index.to_numpy(dtype=np.int64)[call]
+    titles = ranges.index.to_numpy(dtype=np.int64)[place]
+    order = sorting(titles, labels)
+    if order is not None:
+        labels, titles = labels[order], titles[order]
+    return pd.DataFrame({"call": labels, "range": titles}, copy=False)
 
 
 def count_by_request(rows: pd.DataFrame, requests: int) -> IntArray:
@@ -156,11 +158,38 @@ def has_time(operations: pd.DataFrame) -> pd.Series[bool]:
     return (operations["start_ns"] != 0) | (operations["end_ns"] != 0)
 
 
+def _first_calls(api_calls: pd.DataFrame, processes: IntArray) -> tuple[IntArray, IntArray | None]:
+    """Keys of all calls in order, each once, and the position of each key's earliest call; None: 0, 1, 2, ..."""
+    keys = _keys(api_calls, processes)
+    if (keys[1:] > keys[:-1]).all() and (not keys.size or keys[0] >= 0):
+        return keys, None
+    order = np.argsort(keys, kind="stable")
+    order = order[np.searchsorted(keys[order], 0) :]  # calls without a correlation id come first
+    if (np.diff(keys[order]) == 0).any():
+        starts = api_calls["start_ns"].to_numpy(dtype=np.int64)
+        order = order[np.lexsort((order, starts[order], keys[order]))]
+    ordered = keys[order]
+    first = np.ones(order.size, dtype=np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first], order[first]
+
+
 def _keys(rows: pd.DataFrame, processes: IntArray) -> IntArray:
     """Correlation id and process of each row in one number; negative without a correlation id."""
-    place = np.searchsorted(processes, rows["process"].to_numpy())
     correlation = rows["correlation"].to_numpy(dtype=np.int64)
+    if processes.size <= 1:
+        return np.where(correlation == NO_ID, -1, correlation)
+    place = np.searchsorted(processes, rows["process"].to_numpy())
     return np.where(correlation == NO_ID, -1, correlation * processes.size + place).astype(np.int64)
+
+
+def _distinct(column: pd.Series[int]) -> IntArray:
+    return np.asarray(pd.unique(column), dtype=np.int64)
+
+
+def _is_count(index: pd.Index[Any]) -> bool:
+    """Whether the index is 0, 1, 2, ..."""
+    return isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1
 
 
 def _calls(tables: Sequence[pd.DataFrame]) -> pd.Index[int]:
@@ -168,30 +197,6 @@ def _calls(tables: Sequence[pd.DataFrame]) -> pd.Index[int]:
     found = np.unique(np.concatenate([table["call"].to_numpy(dtype=np.int64) for table in tables]))
     index: pd.Index[int] = pd.Index(found[found != NO_CALL], dtype="int64")
     return index
-
-
-def _pairs(calls: pd.DataFrame, layer: pd.DataFrame) -> pd.DataFrame:
-    starts, ends = layer["start_ns"].to_numpy(), layer["end_ns"].to_numpy()
-    candidate = np.searchsorted(starts, calls["start_ns"].to_numpy(), side="right") - 1
-    inside = (candidate >= 0) & (calls["end_ns"].to_numpy() <= ends[candidate])
-    return pd.DataFrame(
-        {"call": calls.index.to_numpy()[inside], "range": layer.index.to_numpy()[candidate[inside]]}
-    )
-
-
-def _layers(ranges: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Deal ranges of one thread into layers; within one, each starts after the one before it ended.
-
-    Touching ranges go to different layers, because a call may lie in both.
-    """
-    ordered = ranges.sort_values("start_ns", kind="stable")
-    free: list[tuple[int, int]] = []
-    layer_of = np.zeros(len(ordered), dtype=np.int64)
-    for position, (start, end) in enumerate(zip(ordered["start_ns"], ordered["end_ns"], strict=True)):
-        layer = heapq.heappop(free)[1] if free and free[0][0] < start else len(free)
-        layer_of[position] = layer
-        heapq.heappush(free, (end, layer))
-    return (part for _, part in ordered.groupby(layer_of))
 
 
 def _counted(names: pd.Series[str]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from analysis.attribute import RangeSelector, attribute
+from analysis.chrome_trace import ChromeTrace, read_any_trace
 from analysis.tables import (
     CountedTrace,
     TraceLabel,
@@ -22,14 +23,21 @@ from analysis.tables import (
     launches_table,
     requests_table,
 )
-from analysis.trace import read_trace
 from analysis.validity import Expectation, check
-from contract import SCHEMA_VERSION, LaunchgapError, Strategy, TraceMode, read_record
+from contract import (
+    DEFAULT_STRATEGIES,
+    SCHEMA_VERSION,
+    WITHOUT_GRAPH,
+    LaunchgapError,
+    Strategy,
+    TraceMode,
+    read_record,
+)
 
 Status = Literal["ok", "no gpu", "missing", "failed"]
 
-_FILE_NAME = re.compile(r"(?P<strategy>\w+)\.(?P<mode>node|graph)\.sqlite(?:\.gz)?")
-_SIMULATED = "the CPU simulation ran: there are NVTX ranges, but no launches and no GPU work to count"
+_FILE_NAME = re.compile(r"(?P<strategy>\w+)\.(?P<mode>node|graph)\.(?:sqlite(?:\.gz)?|json\.gz)")
+_SIMULATED = "the CPU simulation ran: there are ranges, but no launches and no GPU work to count"
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,7 @@ class TraceEntry:
 
     `nsys_version` is the nsys that captured, by the record beside the trace, or by the export where there is
     no record; `export_version` is always the export's word, which another part of the same nsys writes.
+    `tracer` is what recorded: nsys, or torch (torch.profiler), which has none of these versions.
     """
 
     strategy: str
@@ -50,6 +59,7 @@ class TraceEntry:
     findings: tuple[str, ...] = ()
     profiled_event_ms_median: float | None = None
     export_version: str | None = None
+    tracer: str = "nsys"
 
 
 @dataclass(frozen=True)
@@ -90,11 +100,14 @@ def analyse_case(
     strategies: Sequence[str] = (),
     selector: RangeSelector | None = None,
 ) -> AnalysedCase:
-    """Analyse the traces `STRATEGY.MODE.sqlite` (or `.sqlite.gz`) of a folder, each with its record `.json`.
+    """Analyse the traces of a folder, each with its record `STRATEGY.MODE.json`.
+
+    A trace is `STRATEGY.MODE.sqlite` (or `.sqlite.gz`) by nsys, or `STRATEGY.node.json.gz` by torch.profiler.
 
     A trace that cannot be read or trusted is recorded as failed and left out of the tables. Traces of the
     `strategies` that are not there are recorded as missing, as is everything on a host that cannot trace.
-    Where there is no GPU, graph mode is not expected: a simulation has no graph for nsys to see.
+    Where there is no GPU, graph mode is not expected: a simulation has no graph for nsys to see. Nor is it
+    of torch.profiler, which has no such mode.
 
     Raises:
         LaunchgapError: the folder holds no trace, though this host can trace.
@@ -107,11 +120,11 @@ def analyse_case(
         )
     outcomes = [_outcome(case, label, path, selector or RangeSelector()) for label, path in paths.items()]
     counted = [trace for _, trace in outcomes if trace is not None]
-    wanted = strategies or ([] if paths else list(Strategy))
-    without_gpu = (preflight is not None and preflight.get("device") == "cpu") or any(
-        entry.status == "no gpu" for entry, _ in outcomes
-    )
-    absent = [label for label in _expected(wanted, without_gpu) if label not in paths]
+    wanted = strategies or ([] if paths else DEFAULT_STRATEGIES)
+    node_only = (
+        preflight is not None and (preflight.get("device") == "cpu" or preflight.get("tracer") == "torch")
+    ) or any(entry.status == "no gpu" or entry.tracer == "torch" for entry, _ in outcomes)
+    absent = [label for label in _expected(wanted, node_only) if label not in paths]
     missing = [_missing(label, trace_dir, preflight if not can_trace else None) for label in absent]
     kernels = kernels_table(counted)
     return AnalysedCase(
@@ -125,8 +138,12 @@ def analyse_case(
 
 
 def _find(folder: Path) -> dict[TraceLabel, Path]:
-    """The traces of a folder, eager first, node mode before graph mode; an unpacked one before its gzip."""
+    """The traces of a folder, eager first, node mode before graph mode; an unpacked one before its gzip.
+
+    Should a trace be there by both tracers, that of nsys counts.
+    """
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    names.sort(key=lambda name: name.endswith(".json.gz"))
     matches = [(name, match) for name in names if (match := _FILE_NAME.fullmatch(name))]
     found: dict[TraceLabel, Path] = {}
     for name, match in matches:
@@ -140,13 +157,13 @@ def _rank(label: TraceLabel) -> tuple[int, str, int]:
     return place, label.strategy, list(TraceMode).index(label.trace_mode)
 
 
-def _expected(strategies: Sequence[str], without_gpu: bool) -> list[TraceLabel]:
-    """Node mode for all; graph mode only where there is a graph to trace, which takes a GPU."""
+def _expected(strategies: Sequence[str], node_only: bool) -> list[TraceLabel]:
+    """Node mode for all; graph mode only where there is a graph to trace, which takes a GPU and nsys."""
     return [
         TraceLabel(str(strategy), mode)
         for strategy in strategies
         for mode in TraceMode
-        if mode is TraceMode.NODE or (strategy != Strategy.EAGER and not without_gpu)
+        if mode is TraceMode.NODE or (strategy not in WITHOUT_GRAPH and not node_only)
     ]
 
 
@@ -172,11 +189,13 @@ def _analyse(
 ) -> tuple[TraceEntry, CountedTrace | None]:
     record = _read_trace_record(path, case, label)
     simulated = record is not None and record["simulated"]
-    trace = read_trace(path)
+    trace = read_any_trace(path)
     attributed = attribute(trace, selector)
     expected = Expectation(label.trace_mode, record["requests"] if record else None, simulated, selector)
     validity = check(trace, attributed, expected)
     status: Status = "failed" if validity.error else "no gpu" if simulated else "ok"
+    # What torch.profiler cannot know.
+    of_tracer = trace.warnings if isinstance(trace, ChromeTrace) else ()
     entry = TraceEntry(
         strategy=label.strategy,
         trace_mode=str(label.trace_mode),
@@ -185,9 +204,10 @@ def _analyse(
         nsys_version=(record.get("nsys_version") if record else None) or trace.nsys_version,
         export_schema=trace.export_schema,
         requests=len(attributed.requests),
-        findings=validity.findings,
+        findings=tuple(dict.fromkeys((*of_tracer, *validity.findings))),
         profiled_event_ms_median=median(record["event_ms"]) if record and record["event_ms"] else None,
         export_version=trace.nsys_version,
+        tracer=trace.tracer if isinstance(trace, ChromeTrace) else "nsys",
     )
     return entry, None if validity.error else CountedTrace(label, attributed, trace.has_gpu_work)
 

@@ -7,7 +7,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,11 +24,20 @@ _HEADER_BYTES = 100
 
 @dataclass(frozen=True)
 class Database:
-    """An export opened for reading, and the columns of each table that it has."""
+    """An export opened for reading, and the columns of each table that it has. `uri` is how it was opened."""
 
     path: Path
     connection: sqlite3.Connection
     columns: dict[str, frozenset[str]]
+    uri: str | None = None
+
+    def another(self) -> sqlite3.Connection | None:
+        """A second connection to the same file, for another thread; None where the file lies in memory."""
+        return None if self.uri is None else _open_uri(self.uri)
+
+    def without(self, *tables: str) -> Database:
+        """The same file, taken to lack these tables."""
+        return replace(self, columns={k: v for k, v in self.columns.items() if k not in tables})
 
     def has(self, table: str) -> bool:
         """Whether the export holds the table, that is, any event of its kind."""
@@ -49,14 +58,14 @@ def open_sqlite(path: Path) -> Iterator[Database]:
     Raises:
         LaunchgapError: no such file, no SQLite, cut short or damaged.
     """
-    connection = _connect(path)
+    uri, connection = _connect(path)
     try:
         connection.text_factory = _decode
         try:
             columns = _columns(connection)
         except sqlite3.Error as error:
             raise damaged(path, error) from error
-        yield Database(path, connection, columns)
+        yield Database(path, connection, columns, uri)
     finally:
         connection.close()
 
@@ -67,18 +76,23 @@ def damaged(path: Path, error: Exception) -> LaunchgapError:
     return LaunchgapError(f"{path}: damaged ({reason}); {REEXPORT}")
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> tuple[str | None, sqlite3.Connection]:
     if path.suffix == ".gz":
         connection = sqlite3.connect(":memory:")
         connection.deserialize(_checked_image(path, _gunzip(path)))
-        return connection
+        return None, connection
     try:
         with path.open("rb") as file:
             _check_header(path, file.read(_HEADER_BYTES), path.stat().st_size)
     except OSError as error:
         raise LaunchgapError(f"{path}: cannot be read ({error.strerror}); give an exported trace") from error
     # immutable: no lock or journal file is made, so that a trace in a read-only folder can be read.
-    return sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
+    uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+    return uri, _open_uri(uri)
+
+
+def _open_uri(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True)
 
 
 def _gunzip(path: Path) -> bytes:

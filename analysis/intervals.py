@@ -25,7 +25,7 @@ def union_by_group(group: IntArray, start_ns: IntArray, end_ns: IntArray, groups
     """
     order = np.lexsort((start_ns, group))
     ids, starts, ends = group[order], start_ns[order], np.maximum(start_ns, end_ns)[order]
-    covered_until = _running_end(ids, ends)
+    covered_until = running_end(ids, ends)
     first = np.ones(ids.size, dtype=bool)
     first[1:] = ids[1:] != ids[:-1]
     # What an interval adds is the part of it after everything that started before it has ended.
@@ -53,8 +53,8 @@ def gaps(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
     return until[:-1][hole], starts[1:][hole]
 
 
-def _running_end(ids: IntArray, ends: IntArray) -> IntArray:
-    """Largest end so far within each group; `ids` is sorted.
+def running_end(ids: IntArray, ends: IntArray) -> IntArray:
+    """Largest end so far within each group, shape (n,); `ids` is sorted, shape (n,).
 
     Ranks of the ends, raised by a step that grows with the group, turn the running maximum of each group into
     one over the whole array, without the overflow that raising times themselves could meet.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
+import numpy as np
 import pandas as pd
 
 
@@ -48,11 +49,11 @@ def launch_calls(api_calls: pd.DataFrame) -> pd.DataFrame:
     The index is that of `api_calls`, so that a launch can be found again.
     """
     names = api_calls["name"].cat.categories
-    kinds = [launch_kind(name) for name in names]
-    wanted = [position for position, kind in enumerate(kinds) if kind is not None]
-    codes = api_calls["name"].cat.codes
-    found = api_calls[codes.isin(wanted)]
-    recorded = found["name"].astype("object")
-    api = {name: api_name(name) for name in names}
-    kind_of = {name: str(kind) for name, kind in zip(names, kinds, strict=True)}
-    return found.assign(api=recorded.map(api), kind=recorded.map(kind_of))
+    kinds = np.array([launch_kind(name) for name in names], dtype=np.object_)
+    # A missing name has the code -1, which is the added last place.
+    is_launch = np.array([*(kind is not None for kind in kinds), False], dtype=np.bool_)
+    found = api_calls[is_launch[api_calls["name"].cat.codes.to_numpy()]]
+    kept = found["name"].cat.codes.to_numpy()
+    api = np.array([api_name(name) for name in names], dtype=np.object_)[kept]
+    kind = np.array([str(kind) for kind in kinds], dtype=np.object_)[kept]
+    return found.assign(api=pd.Series(api, found.index), kind=pd.Series(kind, found.index))

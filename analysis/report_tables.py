@@ -84,7 +84,7 @@ class TraceInfo:
     """What became of one trace. `profiled_event_ms_median` is a time under the profiler, never a latency.
 
     `nsys_version` captured the trace; `export_version` is what the SQLite export calls itself, which may
-    differ.
+    differ. `tracer` is `nsys` or `torch` (torch.profiler).
     """
 
     strategy: str
@@ -97,6 +97,7 @@ class TraceInfo:
     findings: tuple[str, ...]
     profiled_event_ms_median: float | None
     export_version: str | None = None
+    tracer: str = "nsys"
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,7 @@ def _trace_infos(path: Path, record: Mapping[str, Any]) -> tuple[TraceInfo, ...]
                 findings=tuple(one["findings"]),
                 profiled_event_ms_median=one["profiled_event_ms_median"],
                 export_version=one.get("export_version"),
+                tracer=str(one.get("tracer", "nsys")),
             )
             for one in record["traces"]
         )

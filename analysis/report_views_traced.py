@@ -159,7 +159,7 @@ def traces_table(case: CaseReport) -> Table | None:
         return None
     return Table(
         "Traces. Times under the profiler judge the traces, not the model.",
-        columns(":trace", ":mode", ":status", "requests", ":nsys", ":export schema",
+        columns(":trace", ":mode", ":status", "requests", ":tracer", ":export schema",
             "median under the profiler ms", "without ms", "against latency without profiler, %", "~findings"),
         tuple(_trace_cells(case, trace) for trace in case.tables.traces),
         f"{case.tables.source}/traces.json",
@@ -179,13 +179,19 @@ def _trace_cells(case: CaseReport, trace: TraceInfo) -> tuple[Cell, ...]:
         text_cell(trace.trace_mode),
         text_cell(trace.status),
         count_cell(None if trace.requests is None or trace.status == "missing" else float(trace.requests)),
-        text_cell(trace.nsys_version or NOT_MEASURED),
+        text_cell(_tracer(trace)),
         text_cell(export if trace.export_schema or trace.export_version else NOT_MEASURED),
         number_cell(profiled_ms, 3),
         number_cell(latency_ms, 3),
         _change_cell(change),
         text_cell(" ".join([*([trace.reason] if trace.reason else []), *trace.findings]) or "none"),
     )
+
+
+def _tracer(trace: TraceInfo) -> str:
+    if trace.tracer == "torch":
+        return "torch.profiler"
+    return f"nsys {trace.nsys_version}" if trace.nsys_version else NOT_MEASURED
 
 
 def _change_cell(percent: float | None) -> Cell:

@@ -1,32 +1,58 @@
-"""What an Nsight Systems SQLite export looks like, from schema 3.0.0 (nsys 2022.4) to 3.25 (2026).
+"""What an Nsight Systems SQLite export looks like, from schema 3.0.0 (nsys 2022.4) on.
 
-Every difference between schema versions is told here, so that no other module asks which version it reads:
-tables without events are absent, metadata changed its table's name, columns came and went. Times are
-nanoseconds since the session's start and may be negative.
-Sources: the export schema files that `nsys export` prints, and the report scripts that ship with nsys.
+Every difference between schema versions is told here and evened out here, so that no other module asks which
+version it reads. Of what launchgap reads:
+
+| | 3.0 (2022.4) | 3.7 (2023.4) | 3.11 (2024.2) | 3.20 (2025.3) | 3.25 (2026.2) |
+|---|---|---|---|---|---|
+| export metadata | EXPORT_META_DATA | META_DATA_EXPORT | same | same | same |
+| META_DATA_CAPTURE (graph trace mode) | - | yes | yes | yes | yes |
+| GPU work: greenContextId | - | yes | yes | yes | yes |
+| CUPTI_ACTIVITY_KIND_GRAPH_TRACE | - | - | yes | yes | yes |
+| creation of graph nodes | CUDA_GRAPH_EVENTS | same | CUDA_GRAPH_NODE_EVENTS | same | same |
+| DIAGNOSTIC_EVENT | - | - | yes | yes | yes |
+| MEMCPY: copyCount (3.17.2; not read) | - | - | - | yes | yes |
+| KERNEL: graphId | - | - | - | - | yes |
+
+- A table without events is absent in all of them, for exports are lazy unless told otherwise.
+- From 3.11 on CUDA_GRAPH_EVENTS means another thing (whole graphs) and has no graphNodeId.
+- The name of the graph trace mode has a prefix such as `PROCESS_0:` or none; it is looked for by its end.
+- The text of a range is in the row (`text`) or in StringIds (`textId`); one file may hold both.
+- 3.0 spells ENUM_CUDA_KERNEL_LAUNCH_TYPE wrong; it is not read.
+- A deviceId of INT_MAX marks work of a graph on the host; start = end = 0 is a time that the driver did not give.
+- Times are nanoseconds since the session's start and may be negative. Nothing is sorted, nothing is indexed.
+
+NVIDIA numbers its schemas major.minor.micro: a micro version adds, a minor one may break single queries, a major
+one many (export_schema_version_notes.txt of nsys 2025). Columns are asked for by name, so a version that is not in
+the table is read as well, with a warning, as long as the columns that are needed exist.
+Sources: the schema files that `nsys export` prints, those notes, and the report scripts that ship with nsys.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from analysis.database import REEXPORT, Database, damaged, open_sqlite
+from analysis.database import Database, open_sqlite
+from analysis.reading import read_columns, read_table, read_texts, require_columns
+from analysis.spec import Column, TableSpec
 from contract import LaunchgapError
 
-SUPPORTED_MAJOR = 3
-"""Major export schema version that the tables below describe."""
+__all__ = ["Column", "TableSpec", "read_columns", "read_table"]
+
+OLDEST_CHECKED, NEWEST_CHECKED = (3, 0), (3, 25)
+"""Major and minor version of the first and the last export schema whose tables were compared with these here."""
 
 PROCESS_MASK = ~0xFFFFFF
 """A serialized thread id with its thread bits cleared is the serialized id of its process."""
+
+HOST_DEVICE = 2**31 - 1
+"""`deviceId` of a graph's node that ran on the host."""
 
 NVTX_PUSH_POP, NVTX_START_END, NVTX_DOMAIN_CREATE = 59, 60, 75
 """`NVTX_EVENTS.eventType` of ranges and of the rows that name a domain."""
@@ -37,57 +63,45 @@ DIAGNOSTIC_ERROR_LABEL = "Error"
 NO_ID = -1
 """Stands for an absent (NULL) correlation id, string id or graph node id: real ones are not negative."""
 
-_ROWS_AT_ONCE = 50_000
+_OPEN_NS = -(10**18)
+"""Stands for the absent end of an open range: thirty years before the session."""
+
 _METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the export. `absent` stands for NULL or a missing column; None: it must be there."""
-
-    source: str
-    name: str
-    absent: int | None = None
-
-
-@dataclass(frozen=True)
-class TableSpec:
-    """The columns that launchgap reads from one table of the export."""
-
-    source: str
-    columns: tuple[Column, ...]
-
-
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.\d+)*")
+_SPAN = (Column("start", "start_ns"), Column("end", "end_ns"))
 _OPERATION = (
-    Column("start", "start_ns"),
-    Column("end", "end_ns"),
+    *_SPAN,
     Column("globalPid", "process"),
-    Column("deviceId", "device"),
-    Column("streamId", "stream", NO_ID),
-    Column("correlationId", "correlation", NO_ID),
+    Column("deviceId", "device", small=True),
+    Column("greenContextId", "green_context", NO_ID, small=True),
+    Column("streamId", "stream", NO_ID, small=True),
+    Column("correlationId", "correlation", NO_ID, small=True),
 )
 _NODE = Column("graphNodeId", "graph_node", NO_ID)
 _GRID = tuple(
-    Column(f"{kind}{axis}", f"{kind}_{axis.lower()}", 0) for kind in ("grid", "block") for axis in "XYZ"
+    Column(f"{kind}{axis}", f"{kind}_{axis.lower()}", 0, small=True)
+    for kind in ("grid", "block")
+    for axis in "XYZ"
 )
 
 KERNELS = TableSpec(
-    "CUPTI_ACTIVITY_KIND_KERNEL", (*_OPERATION, _NODE, Column("demangledName", "name"), *_GRID)
+    "CUPTI_ACTIVITY_KIND_KERNEL", (*_OPERATION, _NODE, Column("demangledName", "name", small=True), *_GRID)
 )
 MEMCPYS = TableSpec(
     "CUPTI_ACTIVITY_KIND_MEMCPY",
-    (*_OPERATION, _NODE, Column("bytes", "bytes"), Column("copyKind", "copy_kind", NO_ID)),
+    (*_OPERATION, _NODE, Column("bytes", "bytes"), Column("copyKind", "copy_kind", NO_ID, small=True)),
 )
 MEMSETS = TableSpec("CUPTI_ACTIVITY_KIND_MEMSET", (*_OPERATION, _NODE, Column("bytes", "bytes")))
-GRAPH_TRACES = TableSpec("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*_OPERATION, Column("graphId", "graph", NO_ID)))
+GRAPH_TRACES = TableSpec(
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*_OPERATION, Column("graphId", "graph", NO_ID, small=True))
+)
 API_CALLS = TableSpec(
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     (
-        Column("start", "start_ns"),
-        Column("end", "end_ns"),
+        *_SPAN,
         Column("globalTid", "thread"),
-        Column("correlationId", "correlation", NO_ID),
-        Column("nameId", "name"),
+        Column("correlationId", "correlation", NO_ID, small=True),
+        Column("nameId", "name", small=True),
     ),
 )
 # endGlobalTid is set only where a range ends on another thread than it began on.
@@ -95,13 +109,22 @@ NVTX_EVENTS = TableSpec(
     "NVTX_EVENTS",
     (
         Column("start", "start_ns"),
-        Column("eventType", "event_type"),
+        Column("eventType", "event_type", small=True),
         Column("globalTid", "thread", NO_ID),
         Column("endGlobalTid", "end_thread", NO_ID),
-        Column("domainId", "domain_id", 0),
-        Column("textId", "text_id", NO_ID),
+        Column("domainId", "domain_id", 0, small=True),
+        Column("textId", "text_id", NO_ID, small=True),
     ),
 )
+_NVTX_END = Column("end", "end_ns", _OPEN_NS)
+_NODE_COLUMNS = (
+    *_SPAN,
+    Column("globalTid", "thread", NO_ID),
+    Column("graphNodeId", "graph_node"),
+    Column("originalGraphNodeId", "original", NO_ID),
+)
+GRAPH_NODES = TableSpec("CUDA_GRAPH_NODE_EVENTS", _NODE_COLUMNS)
+_OLD_GRAPH_NODES = TableSpec("CUDA_GRAPH_EVENTS", _NODE_COLUMNS)
 
 
 @contextmanager
@@ -109,51 +132,61 @@ def open_database(path: Path) -> Iterator[Database]:
     """Open a `.sqlite` export, or its gzipped form, without ever writing to it or beside it.
 
     Raises:
-        LaunchgapError: no such file, no SQLite, cut short, or no export of Nsight Systems that is understood.
+        LaunchgapError: no such file, no SQLite, cut short, or no export of Nsight Systems.
     """
     with open_sqlite(path) as database:
-        _check_is_export(database)
+        if not database.has("StringIds"):
+            raise LaunchgapError(
+                f"{path}: no export of Nsight Systems (a SQLite file without a StringIds table); "
+                "give what `nsys export --type sqlite` wrote"
+            )
+        require_columns(database, "StringIds", "id", "value")
         yield database
 
 
-def read_table(database: Database, spec: TableSpec) -> pd.DataFrame:
-    """Read a table as int64 columns under launchgap's names; an absent table gives no rows.
-
-    Raises:
-        LaunchgapError: a column that cannot be done without is missing or empty; the message names it.
-    """
-    names = [column.name for column in spec.columns]
-    if not database.has(spec.source):
-        return pd.DataFrame({name: pd.Series(dtype="int64") for name in names})
-    sql = _select(database, spec)
-    try:
-        return pd.DataFrame(_integers(database.connection, sql, len(names)), columns=names)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise _hole(database, spec) from error
-    except sqlite3.Error as error:
-        raise damaged(database.path, error) from error
+def version_warnings(schema_version: str | None) -> tuple[str, ...]:
+    """What to know about a file of this schema version before its numbers; empty for a version in the table."""
+    if schema_version is None:
+        return ("the file does not tell its export schema: read as if it were a known one",)
+    found = _VERSION.fullmatch(schema_version)
+    if found is None:
+        return (f"export schema {schema_version!r} is no version number: read by the names of its columns",)
+    version = int(found[1]), int(found[2])
+    if OLDEST_CHECKED <= version <= NEWEST_CHECKED:
+        return ()
+    newer = version > NEWEST_CHECKED
+    side, end, known = ("newer", "newest", NEWEST_CHECKED) if newer else ("older", "oldest", OLDEST_CHECKED)
+    return (
+        f"export schema {schema_version} is {side} than {known[0]}.{known[1]}, the {end} that was checked: read by "
+        "the names of its columns, so a column with another meaning would go unnoticed; compare a total with "
+        "`nsys stats`",
+    )
 
 
 def read_nvtx_events(database: Database) -> pd.DataFrame:
     """`NVTX_EVENTS` as `read_table` gives it, with end_ns (Int64, NA while open) and text (or NA)."""
-    if not database.has(NVTX_EVENTS.source):
-        kinds = {"end_ns": "Int64", "text": "object"}
-        return read_table(database, NVTX_EVENTS).assign(**{n: pd.Series(dtype=k) for n, k in kinds.items()})
-    for name in ("end", "text"):
-        if name not in database.columns[NVTX_EVENTS.source]:
-            raise LaunchgapError(f"{database.path}: table NVTX_EVENTS has no column {name}; {REEXPORT}")
-    events = database.query(_select(database, NVTX_EVENTS, ('"end" AS end_ns', '"text" AS text')))
-    names = [column.name for column in NVTX_EVENTS.columns]
-    if events[names].isna().any(axis=None):
-        raise _hole(database, NVTX_EVENTS)
-    events = events.astype(dict.fromkeys(names, "int64"))
-    return events.assign(end_ns=events["end_ns"].astype("Int64"), text=events["text"].astype("object"))
+    spec = TableSpec(NVTX_EVENTS.source, (*NVTX_EVENTS.columns, _NVTX_END))
+    if database.has(spec.source):
+        require_columns(database, spec.source, "end", "text")
+    events = read_table(database, spec)
+    open_ns = events["end_ns"].to_numpy() == _OPEN_NS
+    ends = pd.arrays.IntegerArray(events["end_ns"].to_numpy(dtype=np.int64), open_ns)
+    texts = read_texts(database, spec.source, "text") if len(events) else None
+    text = pd.Series(np.full(len(events), None) if texts is None else texts, dtype="object")
+    return events.assign(end_ns=ends, text=text)
+
+
+def read_graph_nodes(database: Database) -> pd.DataFrame:
+    """Creations of graph nodes: start_ns, end_ns, thread, graph_node, original (of a clone; else `NO_ID`)."""
+    old = "graphNodeId" in database.columns.get(_OLD_GRAPH_NODES.source, ())
+    return read_table(database, _OLD_GRAPH_NODES if old else GRAPH_NODES)
 
 
 def read_metadata(database: Database, table: str) -> list[tuple[str, str]]:
     """Name and value rows of a metadata table, in file order; names may repeat. Empty where it is absent."""
     if not database.has(table):
         return []
+    require_columns(database, table, "name", "value")
     frame = database.query(f"SELECT name, ifnull(value, '') AS value FROM \"{table}\"")
     return [(str(name), str(value)) for name, value in zip(frame["name"], frame["value"], strict=True)]
 
@@ -169,57 +202,23 @@ def read_strings(database: Database) -> dict[int, str]:
     return {int(key): str(value) for key, value in zip(frame["id"], frame["value"], strict=True)}
 
 
-def _select(database: Database, spec: TableSpec, extra_terms: tuple[str, ...] = ()) -> str:
-    present = database.columns[spec.source]
-    terms = [_term(database.path, spec.source, column, column.source in present) for column in spec.columns]
-    return f'SELECT {", ".join((*terms, *extra_terms))} FROM "{spec.source}"'
+def read_diagnostics(database: Database) -> pd.DataFrame:
+    """What nsys itself had to say: severity (its label, or its number as text) and text."""
+    if not database.has("DIAGNOSTIC_EVENT"):
+        return pd.DataFrame({"severity": pd.Series(dtype="str"), "text": pd.Series(dtype="str")})
+    require_columns(database, "DIAGNOSTIC_EVENT", "severity", "text")
+    labels = "ENUM_DIAGNOSTIC_SEVERITY_LEVEL"
+    if not {"id", "label"} <= database.columns.get(labels, frozenset()):
+        return database.query("SELECT CAST(severity AS TEXT) AS severity, text FROM DIAGNOSTIC_EVENT")
+    return database.query(
+        f"SELECT ifnull(l.label, d.severity) AS severity, d.text AS text FROM DIAGNOSTIC_EVENT AS d "
+        f"LEFT JOIN {labels} AS l ON l.id = d.severity"
+    )
 
 
-def _integers(connection: sqlite3.Connection, sql: str, width: int) -> npt.NDArray[np.int64]:
-    """Rows of integers as an array; in portions, because a million rows of Python objects take a gigabyte."""
-    cursor = connection.execute(sql)
-    parts = [np.empty((0, width), dtype=np.int64)]
-    while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-        flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(rows) * width)
-        parts.append(flat.reshape(-1, width))
-    return np.concatenate(parts)
-
-
-def _hole(database: Database, spec: TableSpec) -> LaunchgapError:
-    """The error about a needed column in which something other than an integer stands."""
-    for column in spec.columns:
-        wrong = f"typeof(\"{column.source}\") NOT IN ('integer', 'null')"
-        if column.absent is None:
-            wrong = f"typeof(\"{column.source}\") != 'integer'"
-        if column.source in database.columns[spec.source]:
-            count = int(
-                database.query(f'SELECT count(*) AS n FROM "{spec.source}" WHERE {wrong}')["n"].iloc[0]
-            )
-            if count:
-                what = f"table {spec.source} has {count} rows without a number in {column.source}"
-                return LaunchgapError(f"{database.path}: {what}; {REEXPORT}")
-    return LaunchgapError(f"{database.path}: table {spec.source} cannot be read; {REEXPORT}")
-
-
-def _check_is_export(database: Database) -> None:
-    if not database.has("StringIds"):
-        raise LaunchgapError(
-            f"{database.path}: no export of Nsight Systems (a SQLite file without a StringIds table); "
-            "give what `nsys export --type sqlite` wrote"
-        )
-    version = export_metadata(database).get("EXPORT_SCHEMA_VERSION")
-    if version is not None and version.split(".")[0] != str(SUPPORTED_MAJOR):
-        raise LaunchgapError(
-            f"{database.path}: export schema {version} is not understood, only {SUPPORTED_MAJOR}.x is; "
-            "export with another version of nsys"
-        )
-
-
-def _term(path: Path, table: str, column: Column, present: bool) -> str:
-    """One column of a SELECT."""
-    if not present:
-        if column.absent is None:
-            raise LaunchgapError(f"{path}: table {table} has no column {column.source}; {REEXPORT}")
-        return f'{column.absent} AS "{column.name}"'
-    value = f'"{column.source}"' if column.absent is None else f'ifnull("{column.source}", {column.absent})'
-    return f'{value} AS "{column.name}"'
+def read_gpu_names(database: Database) -> tuple[str, ...]:
+    """Names of the host's GPUs in their order; empty where the file does not tell them."""
+    if not {"id", "name"} <= database.columns.get("TARGET_INFO_GPU", frozenset()):
+        return ()
+    rows = database.query("SELECT name FROM TARGET_INFO_GPU WHERE name IS NOT NULL ORDER BY id")
+    return tuple(str(name) for name in rows["name"])

@@ -7,14 +7,18 @@ GPU is, and which version wrote it. The numbers of `nsys stats` over the kept ro
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from analysis.attribute import RangeSelector, select_ranges
 from analysis.database import Database, damaged
-from analysis.leaks import leaks_in
-from analysis.schema import DIAGNOSTIC_ERROR_LABEL, NVTX_DOMAIN_CREATE, export_metadata, open_database
+from analysis.diagnostics import shareable_text
+from analysis.leaks import leaks_in, recorded_names
+from analysis.schema import DIAGNOSTIC_ERROR_LABEL, NVTX_DOMAIN_CREATE, open_database
 from analysis.trace import read_trace
 from contract import LaunchgapError, RangeName
 
@@ -43,6 +47,7 @@ _TABLES: dict[str, tuple[str, ...]] = {
         ),
         *("staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread", "localMemoryTotal", "gridId"),
         *("sharedMemoryExecuted", "graphNodeId", "sharedMemoryLimitConfig", "graphId"),
+        *("clusterX", "clusterY", "clusterZ"),
     ),
     "CUPTI_ACTIVITY_KIND_MEMCPY": (
         *(
@@ -82,7 +87,11 @@ _TABLES: dict[str, tuple[str, ...]] = {
 }
 _ENUM_PREFIXES = ("ENUM_CUDA_", "ENUM_CUPTI_", "ENUM_DIAGNOSTIC_", "ENUM_NSYS_EVENT_")
 _ENUM_COLUMNS = ("id", "name", "label")
-_BLANKED = {("TARGET_INFO_GPU", "busLocation"), ("TARGET_INFO_GPU", "uuid"), ("DIAGNOSTIC_EVENT", "text")}
+_REPLACED = {
+    ("TARGET_INFO_GPU", "busLocation"): "''",
+    ("TARGET_INFO_GPU", "uuid"): "''",
+    ("DIAGNOSTIC_EVENT", "text"): "shareable_text(text)",
+}
 _STRING_REFERENCES = ("demangledName", "shortName", "nameId", "textId")
 _KEPT_METADATA = (
     "name IN ('EXPORT_PRODUCT_NAME', 'EXPORT_PRODUCT_VERSION', 'EXPORT_PRODUCT_DATE', 'EXPORT_PLATFORM', "
@@ -106,27 +115,56 @@ def scrub(path: Path, *, only_requests: bool = False, selector: RangeSelector | 
     Raises:
         LaunchgapError: the trace cannot be read, has no request to cut to, or would still leak something.
     """
+    with _scrubbed(path, ":memory:", only_requests, selector) as connection:
+        return connection.serialize(name="clean")
+
+
+def scrub_to(
+    path: Path, target: Path, *, only_requests: bool = False, selector: RangeSelector | None = None
+) -> None:
+    """As `scrub`, into a new file, for a trace of any size; on an error a useless file may be left.
+
+    Raises:
+        LaunchgapError: as `scrub`.
+        OSError: no space.
+    """
+    with _scrubbed(path, str(target), only_requests, selector):
+        pass
+
+
+@contextmanager
+def _scrubbed(
+    path: Path, place: str, only_requests: bool, selector: RangeSelector | None
+) -> Iterator[sqlite3.Connection]:
+    """A connection to the trace with the scrubbed one attached as `clean`, proven free of leaks."""
     window = _window(path, selector or RangeSelector()) if only_requests else None
     with open_database(path) as database:
         try:
-            clean = _scrubbed(database, window)
-        except sqlite3.Error as error:
+            _fill(database, place, window)
+            leaks = leaks_in(database.connection, recorded_names(database), "clean")
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # damage may stand in SQLite's own message
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), place) from error
             raise damaged(path, error) from error
-        leaks = leaks_in(database.connection, _recorded_names(database), "clean")
-    if leaks:
-        raise LaunchgapError(
-            f"{path}: {len(leaks)} texts that must not be shared would be left, the first in {leaks[0]}; "
-            "nothing was written: rename the ranges or kernels that hold them, or try --only-requests"
-        )
-    return clean
+        if leaks:
+            raise LaunchgapError(
+                f"{path}: {sum(leak.rows for leak in leaks)} texts that must not be shared would be left, "
+                f"the first in {leaks[0]}; nothing was written: rename the ranges or kernels that hold them, "
+                "or try --only-requests"
+            )
+        yield database.connection
 
 
-def _scrubbed(database: Database, window: tuple[int, int] | None) -> bytes:
-    """Fill a database in memory, attached as `clean`, and give its content."""
+def _fill(database: Database, place: str, window: tuple[int, int] | None) -> None:
+    """Create and fill a database at a place, attached as `clean`."""
     connection = database.connection
     connection.isolation_level = None
+    connection.create_function("shareable_text", 1, shareable_text, deterministic=True)
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("ATTACH ':memory:' AS clean")
+    connection.execute("ATTACH ? AS clean", (place,))
+    # The file is new, and dropped on an error: it needs no journal.
+    connection.execute("PRAGMA clean.journal_mode = OFF")
+    connection.execute("PRAGMA clean.synchronous = OFF")
     conditions = _conditions(database)
     if window is not None:
         conditions |= _window_conditions(database, window)
@@ -135,7 +173,6 @@ def _scrubbed(database: Database, window: tuple[int, int] | None) -> bytes:
         _copy(database, table, conditions.get(table, "1"))
     _copy(database, "StringIds", f"id IN ({_references(database, tables)})")
     connection.execute("VACUUM clean")
-    return connection.serialize(name="clean")
 
 
 def _kept_columns(table: str) -> tuple[str, ...]:
@@ -145,9 +182,10 @@ def _kept_columns(table: str) -> tuple[str, ...]:
 def _conditions(database: Database) -> dict[str, str]:
     """Which rows of a table are kept, where it is not all of them."""
     labels = "ENUM_DIAGNOSTIC_SEVERITY_LEVEL"
-    error = f"SELECT id FROM main.{labels} WHERE label = '{DIAGNOSTIC_ERROR_LABEL}'"
+    errors = f"SELECT id FROM main.{labels} WHERE label = '{DIAGNOSTIC_ERROR_LABEL}'"
+    is_error = f"severity IN ({errors})" if database.has(labels) else "0"
     return {
-        "DIAGNOSTIC_EVENT": f"severity IN ({error})" if database.has(labels) else "0",
+        "DIAGNOSTIC_EVENT": f"{is_error} OR shareable_text(text) != ''",
         "EXPORT_META_DATA": _KEPT_METADATA,
         "META_DATA_EXPORT": _KEPT_METADATA,
         "META_DATA_CAPTURE": _KEPT_CAPTURE,
@@ -162,7 +200,7 @@ def _copy(database: Database, table: str, condition: str) -> None:
         f'"{name}" {kind}{" PRIMARY KEY" if key == 1 else ""}' for name, kind, key in columns
     )
     database.connection.execute(f'CREATE TABLE clean."{table}" ({declared})')
-    values = ", ".join("''" if (table, name) in _BLANKED else f'"{name}"' for name, _, _ in columns)
+    values = ", ".join(_REPLACED.get((table, name), f'"{name}"') for name, _, _ in columns)
     database.connection.execute(
         f'INSERT INTO clean."{table}" SELECT {values} FROM main."{table}" WHERE {condition} ORDER BY rowid'
     )
@@ -213,13 +251,3 @@ def _nvtx_condition(inside: str) -> str:
     names = ", ".join(f"'{name}'" for name in _AROUND_REQUESTS)
     text = "ifnull(text, (SELECT value FROM main.StringIds WHERE id = textId))"
     return f"eventType = {NVTX_DOMAIN_CREATE} OR ({inside}) OR {text} IN ({names})"
-
-
-def _recorded_names(database: Database) -> set[str]:
-    """Host and user that the trace itself names."""
-    about = export_metadata(database)
-    names = {about.get("EXPORT_HOST", ""), about.get("EXPORT_USER", "")}
-    if database.has("TARGET_INFO_SYSTEM_ENV"):
-        rows = database.query("SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'")
-        names.update(str(value) for value in rows["value"])
-    return names

@@ -1,6 +1,7 @@
-"""Whether a trace can be trusted: what makes it useless, and what makes its numbers less than they seem.
+"""Whether a trace of launchgap's own can be trusted: what makes it useless, what its numbers lack.
 
-Each sentence is one line: what was found, how much of it, what it does to the numbers, what to do.
+What any trace must hold is found by `analysis.findings`; here it is asked for what the file name and the
+record beside a trace promise, request by request.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.attribute import Attributed, RangeSelector, count_by_request, has_time, hidden_requests
+from analysis.attribute import Attributed, RangeSelector, count_by_request, hidden_requests
+from analysis.finding import Finding, one_line
+from analysis.findings import inspect, nsys_findings, recording_findings
 from analysis.launches import LaunchKind
-from analysis.schema import DIAGNOSTIC_ERROR_LABEL
 from analysis.trace import DEFAULT_DOMAIN, Trace
 from contract import TraceMode
 
-_SHOWN_CHARACTERS = 160
+__all__ = ["Expectation", "Finding", "Validity", "check", "inspect"]
 
 
 @dataclass(frozen=True)
@@ -31,24 +33,28 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Validity:
-    """`error` makes the trace useless; `findings` qualify its numbers."""
+    """`error` makes the trace useless; `findings` qualify its numbers. Each is one line."""
 
     error: str | None
     findings: tuple[str, ...]
 
 
 def check(trace: Trace, attributed: Attributed, expected: Expectation) -> Validity:
-    """Judge a trace that was read and attributed."""
+    """Judge a trace that was read and attributed. Notes, which leave the numbers alone, are left out."""
     error = _error(trace, attributed, expected)
     if error is not None:
-        return Validity(error, tuple(_nsys_errors(trace)))
-    findings = list(_request_findings(attributed, expected))
+        said = [finding for finding in nsys_findings(trace) if finding.severity != "note"]
+        return Validity(one_line(error), tuple(finding.sentence for finding in said))
+    found = list(_request_findings(attributed, expected))
     if not expected.simulated:
-        findings += _mode_findings(trace, attributed, expected)
-        findings += _launch_findings(attributed)
-        findings += _operation_findings(trace, attributed)
-        findings += _varying(attributed)
-    return Validity(None, (*findings, *_nsys_errors(trace)))
+        found += _mode_findings(trace, attributed, expected)
+        found += _launch_findings(attributed)
+        found += _operation_findings(trace, attributed)
+        found += _varying(attributed)
+    found += recording_findings(trace)
+    fatal = [finding.sentence for finding in found if finding.severity == "fatal"]
+    warnings = [finding.sentence for finding in found if finding.severity == "warning"]
+    return Validity("; ".join(fatal) or None, tuple(warnings))
 
 
 def _error(trace: Trace, attributed: Attributed, expected: Expectation) -> str | None:
@@ -103,75 +109,88 @@ def _why_no_requests(trace: Trace, selector: RangeSelector) -> str:
     )
 
 
-def _request_findings(attributed: Attributed, expected: Expectation) -> Iterator[str]:
+def _request_findings(attributed: Attributed, expected: Expectation) -> Iterator[Finding]:
     seen = len(attributed.requests)
     if expected.requests is None:
-        yield "no record beside the trace: how many requests it should hold is unchecked; keep both together"
+        yield _warning(
+            "no record beside the trace",
+            0,
+            "how many requests it should hold is unchecked",
+            "keep both together",
+        )
     elif seen < expected.requests:
-        yield (
-            f"{seen} of {expected.requests} requests are in the trace: the capture ended early, and means "
-            f"are over {seen}; capture again with a longer time-out"
+        yield _warning(
+            f"{seen} of {expected.requests} requests are in the trace",
+            expected.requests - seen,
+            f"the capture ended early, and means are over {seen}",
+            "capture again with a longer time-out",
         )
     elif seen > expected.requests:
-        yield (
-            f"{seen} request ranges, but the record tells of {expected.requests}: means are over all {seen}; "
-            "capture again so that both are of one run"
+        yield _warning(
+            f"{seen} request ranges, but the record tells of {expected.requests}",
+            seen - expected.requests,
+            f"means are over all {seen}",
+            "capture again so that both are of one run",
         )
 
 
-def _mode_findings(trace: Trace, attributed: Attributed, expected: Expectation) -> Iterator[str]:
-    has_graphs = (attributed.launches["kind"] == LaunchKind.GRAPH).any()
-    if trace.graph_trace_mode is None and has_graphs:
-        yield (
-            f"the trace does not say how it recorded graphs: taken for {expected.trace_mode} mode by its "
-            "file name; nsys 2023 and newer say it"
+def _mode_findings(trace: Trace, attributed: Attributed, expected: Expectation) -> Iterator[Finding]:
+    graphs = int((attributed.launches["kind"] == LaunchKind.GRAPH).sum())
+    if trace.graph_trace_mode is None and graphs:
+        yield _warning(
+            "the trace does not say how it recorded graphs",
+            graphs,
+            f"taken for {expected.trace_mode} mode by its file name",
+            "nsys 2023 and newer say it",
         )
 
 
-def _launch_findings(attributed: Attributed) -> Iterator[str]:
+def _launch_findings(attributed: Attributed) -> Iterator[Finding]:
     launches = attributed.launches
     silent = launches[~launches["answered"]]
-    of_graphs = silent["kind"] == LaunchKind.GRAPH
+    of_graphs = int((silent["kind"] == LaunchKind.GRAPH).sum())
     graphs = int((launches["kind"] == LaunchKind.GRAPH).sum())
-    if of_graphs.any():
-        yield (
-            f"{int(of_graphs.sum())} of {graphs} graph launches show no GPU work: GPU times of their "
-            "requests are left empty; nsys before 2024 cannot export graph mode, so use a newer one or "
-            "node mode"
+    if of_graphs:
+        yield _warning(
+            f"{of_graphs} of {graphs} graph launches show no GPU work",
+            of_graphs,
+            "GPU times of their requests are left empty",
+            "nsys before 2024 cannot export graph mode, so use a newer one or node mode",
         )
-    if (~of_graphs).any():
-        yield (
-            f"{int((~of_graphs).sum())} of {len(launches) - graphs} launches show no GPU operation: "
-            "records were dropped, and GPU counts and times are too low; trace fewer requests or use a "
-            "newer nsys"
+    if len(silent) > of_graphs:
+        yield _warning(
+            f"{len(silent) - of_graphs} of {len(launches) - graphs} launches show no GPU operation",
+            len(silent) - of_graphs,
+            "records were dropped, and GPU counts and times are too low",
+            "trace fewer requests or use a newer nsys",
         )
     for name, count in attributed.launched_by_others.items():
-        yield (
-            f"{count} GPU operations came from {name}, which is not known as a launch: they are counted, the "
-            "call's time is not; name the call to launchgap's authors"
+        yield _warning(
+            f"{count} GPU operations came from {name}, which is not known as a launch",
+            count,
+            "they are counted, the call's time is not",
+            "name the call to launchgap's authors",
         )
 
 
-def _operation_findings(trace: Trace, attributed: Attributed) -> Iterator[str]:
+def _operation_findings(trace: Trace, attributed: Attributed) -> Iterator[Finding]:
     if attributed.unlaunched:
-        yield (
-            f"{attributed.unlaunched} GPU operations have no launch call in the trace: they belong to no "
-            "request and are not counted; start the capture before the program's first launch"
-        )
-    timeless = int((~has_time(attributed.graph_launches)).sum())
-    if timeless:
-        yield (
-            f"{timeless} of {len(attributed.graph_launches)} replays carry no GPU time: those of their "
-            "requests are left empty; use a newer driver or node mode"
+        yield _warning(
+            f"{attributed.unlaunched} GPU operations have no launch call in the trace",
+            attributed.unlaunched,
+            "they belong to no request and are not counted",
+            "start the capture before the program's first launch",
         )
     if trace.device_count > 1:
-        yield (
-            f"GPU work on {trace.device_count} devices: busy time is the sum over devices and may exceed the "
-            "span; make one GPU visible with CUDA_VISIBLE_DEVICES to compare strategies"
+        yield _warning(
+            f"GPU work on {trace.device_count} devices",
+            trace.device_count,
+            "busy time is the sum over devices and may exceed the span",
+            "make one GPU visible with CUDA_VISIBLE_DEVICES to compare strategies",
         )
 
 
-def _varying(attributed: Attributed) -> Iterator[str]:
+def _varying(attributed: Attributed) -> Iterator[Finding]:
     n = len(attributed.requests)
     hidden = hidden_requests(attributed)
     visible = np.setdiff1d(np.arange(n), hidden)
@@ -182,18 +201,13 @@ def _varying(attributed: Attributed) -> Iterator[str]:
     ):
         per_request = count_by_request(rows, n)[of]
         if per_request.size and per_request.min() != per_request.max():
-            yield (
-                f"{name} vary between requests, from {per_request.min()} to {per_request.max()}: the "
-                "tables give their mean; the first requests may still warm up, so trace more of them"
+            yield _warning(
+                f"{name} vary between requests, from {per_request.min()} to {per_request.max()}",
+                int((per_request != per_request.min()).sum()),
+                "the tables give their mean",
+                "the first requests may still warm up, so trace more of them",
             )
 
 
-def _nsys_errors(trace: Trace) -> Iterator[str]:
-    errors = trace.diagnostics[trace.diagnostics["severity"] == DIAGNOSTIC_ERROR_LABEL]
-    if len(errors):
-        first = " ".join(str(errors["text"].iloc[0]).split())
-        first = first if len(first) <= _SHOWN_CHARACTERS else first[: _SHOWN_CHARACTERS - 1] + "…"
-        yield (
-            f"nsys itself reports {len(errors)} errors, the first being {first!r}: records may be missing; "
-            "see the diagnostics of the .nsys-rep and capture again"
-        )
+def _warning(what: str, count: int, effect: str, remedy: str) -> Finding:
+    return Finding("warning", what, count, effect, remedy)

@@ -8,6 +8,7 @@ import pytest
 from analysis.attribute import RangeSelector
 from analysis.case import AnalysedCase, analyse_case
 from contract import LaunchgapError
+from tests.analysis.chrome_file import eager_and_graph
 from tests.analysis.trace_file import EXAMPLES, TraceFile
 
 CASE = "gpt2-float32-p50-m1024"
@@ -62,7 +63,31 @@ def test_example_case(tmp_path: Path) -> None:
         **{"nsys_version": "2025.3.2.0", "export_schema": "3.20.3", "findings": []},
         "profiled_event_ms_median": 2.0,
         "export_version": "2025.3.2.0",
+        "tracer": "nsys",
     }
+
+
+def test_traces_of_torch(tmp_path: Path) -> None:
+    for label in ("eager.node", "graph.node"):
+        eager_and_graph().save(tmp_path / f"{label}.json.gz")
+        write_record(tmp_path, label, requests=2, tracer="torch")
+    preflight = {"can_trace": True, "device": "cuda", "tracer": "torch"}
+    analysed = analyse_case(CASE, tmp_path, preflight=preflight, strategies=["eager", "graph"])
+    # There is no graph mode to miss.
+    assert statuses(analysed) == {"eager.node": "ok", "graph.node": "ok"}
+    entry = analysed.entries[0]
+    assert (entry.tracer, entry.nsys_version, entry.export_schema, entry.requests) == ("torch", None, None, 2)
+    assert "recorded by torch.profiler, not by nsys" in entry.findings[0]
+    assert analysed.requests["kernels"].tolist() == [2, 3] * 2
+    assert analysed.requests["graph_launches"].tolist() == [0, 1] * 2
+    (tmp_path / "eager.node.json.gz").write_bytes(b"{")
+    assert reason(analyse_case(CASE, tmp_path), "eager.node").endswith("let it end by itself")
+
+
+def test_a_trace_of_nsys_comes_before_one_of_torch(tmp_path: Path) -> None:
+    folder = example_case(tmp_path)
+    eager_and_graph().save(folder / "eager.node.json.gz")
+    assert {entry.tracer for entry in analyse_case(CASE, folder, selector=FORWARD).entries} == {"nsys"}
 
 
 def test_nsys_is_the_one_of_the_record(tmp_path: Path) -> None:

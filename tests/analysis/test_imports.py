@@ -23,7 +23,7 @@ def test_analysis_loads_no_torch_and_neither_neighbour() -> None:
     assert not tops & {"torch", "transformers", "inference", "nsight", "scripts"}
 
 
-@pytest.mark.parametrize("script", ["scripts.analyse_traces", "scripts.scrub_trace"])
+@pytest.mark.parametrize("script", ["scripts.analyse_traces", "analysis.commands.scrub"])
 def test_executables_load_no_torch(script: str) -> None:
     assert not {name.split(".")[0] for name in imported_by(script)} & {"torch", "transformers", "inference"}
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.leaks import find_leaks, leaks_in
+from analysis.database import open_sqlite
+from analysis.leaks import find_leaks, leaks_in, recorded_names
 from contract import LaunchgapError
 from tests.analysis.trace_file import TraceFile
 
@@ -15,7 +16,7 @@ def leaks_of(text: str | bytes, *names: str) -> list[str]:
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE t (number INTEGER, other)")
     connection.execute("INSERT INTO t VALUES (1, ?)", (text,))
-    found = leaks_in(connection, names)
+    found = [str(leak) for leak in leaks_in(connection, names)]
     connection.close()
     return found
 
@@ -39,7 +40,7 @@ def leaks_of(text: str | bytes, *names: str) -> list[str]:
 )
 def test_what_gives_something_away(text: str | bytes, kind: str) -> None:
     (found,) = leaks_of(text)
-    assert found.startswith(f"t.other: {kind}: ")
+    assert found.startswith(f"t.other: {kind}: 1 rows, such as ")
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,65 @@ def test_file_is_searched_for_this_host_and_user(tmp_path: Path) -> None:
     packed = tmp_path / "t.sqlite.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert find_leaks(packed, ["colleague"]) == found
+
+
+def test_rows_are_counted_by_column_and_kind() -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute('CREATE TABLE "odd ""table" ("the ""column")')
+    texts = ["/home/one", "/home/one", "/home/two", "KEY=value", "harmless"]
+    connection.executemany('INSERT INTO "odd ""table" VALUES (?)', [(text,) for text in texts])
+    found = {leak.kind: (leak.table, leak.column, leak.rows) for leak in leaks_in(connection, ())}
+    connection.close()
+    assert found == {
+        "path": ('odd "table', 'the "column', 3),
+        "environment variable": ('odd "table', 'the "column', 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("secret", "text", "shown"),
+    [
+        ("hunter2", "TOKEN=hunter2", "'TOKEN=…'"),
+        ("/home/somebody", "/home/somebody/x", "'/ho…'"),
+        ("/ab", "in /ab", "'/…'"),
+        ("3f1c2b4a-0000-1111-2222-0123456789ab", "GPU-3f1c2b4a-0000-1111-2222-0123456789ab", "'3f1…'"),
+        ("somebody", "of somebody", "'som…'"),
+        ("x", "x", "'…'"),
+    ],
+)
+def test_no_secret_is_printed_in_full(secret: str, text: str, shown: str) -> None:
+    (found,) = leaks_of(text, "somebody", "x")
+    example = found.split("such as ")[1]
+    assert example == shown
+    assert secret not in example
+
+
+def test_names_are_taken_from_the_trace_itself(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    file.insert("META_DATA_EXPORT", name="EXPORT_HOST", value="the-host")
+    file.insert("TARGET_INFO_SYSTEM_ENV", name="Hostname", value="another-host")
+    file.string("SHELL=/bin/sh\x00USER=colleague\x00HOSTNAME=third-host")
+    file.string("LOGNAME=root")
+    for name in ("run of colleague", "on another-host", "the-host", "root of a number", "third-host:1"):
+        file.range(name, 0, 10, registered=False)
+    with open_sqlite(file.save()) as database:
+        assert recorded_names(database) - {""} == {"the-host", "another-host", "third-host", "colleague"}
+    named = [line for line in find_leaks(file.path) if "NVTX_EVENTS.text: name" in line]
+    rows = 4 + (getpass.getuser() == "root")
+    assert [line.split(": ")[2].split(",")[0] for line in named] == [f"{rows} rows"]
+
+
+def test_deleted_rows_are_still_in_the_file(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    for number in range(2_000):
+        file.range(f"TOKEN=hunter{number}", 0, 10, registered=False)
+    file.execute("COMMIT")
+    file.execute("PRAGMA secure_delete = OFF")
+    file.execute("DELETE FROM NVTX_EVENTS")
+    path = file.save()
+    assert b"hunter1" in path.read_bytes()
+    (found,) = find_leaks(path)
+    assert found.startswith("(file).(unused pages): deleted rows: ")
 
 
 def test_unreadable_file(tmp_path: Path) -> None:

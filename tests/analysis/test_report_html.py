@@ -145,7 +145,7 @@ def test_the_capturing_nsys_and_the_export_are_told_apart(tmp_path: Path) -> Non
     write_tables(tmp_path, record["case"]["name"], entries=[ENTRIES[0] | {"export_version": "2025.3.2.0"}])
     page = Page(render_html(gather(tmp_path / "latency", tmp_path / "tables", None, tmp_path)))
     header, row = page.table("Traces.")
-    assert (header[4], row[4]) == ("nsys", "2025.3.1.90")
+    assert (header[4], row[4]) == ("tracer", "nsys 2025.3.1.90")
     assert (header[5], row[5]) == ("export schema", "3.20.3 (nsys 2025.3.2.0)")
 
 

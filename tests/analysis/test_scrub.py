@@ -6,7 +6,7 @@ import pytest
 
 from analysis.attribute import RangeSelector, attribute
 from analysis.leaks import find_leaks
-from analysis.scrub import scrub
+from analysis.scrub import scrub, scrub_to
 from analysis.summaries import api_summary, kernel_summary
 from analysis.tables import CountedTrace, TraceLabel, requests_table
 from analysis.trace import Trace, read_trace
@@ -95,6 +95,31 @@ def test_what_counting_needs_is_left(tmp_path: Path, schema: str) -> None:
 def test_errors_of_nsys_stay_without_their_text(tmp_path: Path) -> None:
     found = opened(scrub(leaky(tmp_path / "t.sqlite").save()), tmp_path).diagnostics
     assert found.to_numpy().tolist() == [["Error", ""]]
+
+
+def test_lost_records_stay_told_without_what_stands_around(tmp_path: Path) -> None:
+    file = leaky(tmp_path / "t.sqlite")
+    file.diagnostic(
+        2, "python in /home/somebody: CUPTI dropped 7 records. Some CUPTI events might be missing."
+    )
+    file.diagnostic(2, "Not all CUDA events might have been collected.")
+    found = opened(scrub(file.save()), tmp_path).diagnostics
+    assert found.to_numpy().tolist() == [
+        ["Error", ""],
+        ["Warning", "CUPTI dropped 7 records."],
+        ["Warning", "Not all CUDA events might have been collected."],
+    ]
+
+
+def test_into_a_file_of_the_same_content(tmp_path: Path) -> None:
+    path = leaky(tmp_path / "t.sqlite").save()
+    for only_requests in (False, True):
+        target = tmp_path / f"clean {only_requests}.sqlite"
+        scrub_to(path, target, only_requests=only_requests)
+        in_memory = opened(scrub(path, only_requests=only_requests), tmp_path)
+        for name in ("kernels", "memcpys", "api_calls", "ranges"):
+            pd.testing.assert_frame_equal(getattr(read_trace(target), name), getattr(in_memory, name))
+        assert find_leaks(target, ["secret-host", "somebody"]) == []
 
 
 def test_diagnostics_without_labels_are_dropped(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_unknown_launch(tmp_path: Path) -> None:
 def test_replay_without_a_time(tmp_path: Path) -> None:
     file = traced(tmp_path, mode="graph")
     file.replay(0, 0, file.call("cudaGraphLaunch_v10000", 61, 65))
-    assert "1 of 1 replays carry no GPU time" in the_finding(judged(file, mode="graph"))
+    assert "1 of 2 GPU operations carry no time" in the_finding(judged(file, mode="graph"))
 
 
 def test_two_devices(tmp_path: Path) -> None:

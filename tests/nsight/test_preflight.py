@@ -11,6 +11,7 @@ import pytest
 
 from contract import LaunchgapError
 from nsight import preflight as preflight_module
+from nsight.gpu import Gpu
 from nsight.install import Nsys
 from nsight.preflight import Device, Profiler, host_fingerprint, preflight
 from tests.nsight.conftest import FakeNsys
@@ -65,6 +66,29 @@ def test_nsys_missing(tmp_path: Path) -> None:
 
 
 def test_required_but_missing(tmp_path: Path) -> None:
+    with pytest.raises(LaunchgapError, match="profiler required: nsys: not found"):
+        _check({"PATH": str(tmp_path)}, tmp_path, profiler="required")
+
+
+def test_torch_needs_no_nsys(tmp_path: Path) -> None:
+    record = _check({"PATH": str(tmp_path)}, tmp_path, device="cpu", profiler="torch")
+    assert (record["can_trace"], record["tracer"], record["nsys_path"]) == (True, "torch", None)
+    assert record["findings"] == []
+
+
+@pytest.mark.nsys
+@pytest.mark.parametrize("profiler", ["auto", "required"])
+def test_nsys_comes_first_where_it_works(tmp_path: Path, profiler: Profiler) -> None:
+    assert _check({}, tmp_path, device="cpu", profiler=profiler)["tracer"] == "nsys"
+
+
+def test_torch_takes_over_on_a_gpu_without_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # This host has no GPU to find.
+    monkeypatch.setattr(preflight_module, "find_gpu", lambda _environ: Gpu(usable=True))
+    record = _check({"PATH": str(tmp_path)}, tmp_path)
+    assert (record["device"], record["can_trace"], record["tracer"]) == ("cuda", True, "torch")
+    assert "envs/install-nsys.sh" in record["findings"][0]
+    assert record["findings"][1].startswith("nsys does not work here, so torch.profiler records the traces")
     with pytest.raises(LaunchgapError, match="profiler required: nsys: not found"):
         _check({"PATH": str(tmp_path)}, tmp_path, profiler="required")
 

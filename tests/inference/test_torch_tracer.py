@@ -1,0 +1,105 @@
+"""The traced programs under torch.profiler, on the simulation: whole files or none, ranges as under nsys."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from analysis.chrome_trace import read_chrome_trace
+from contract import NVTX_DOMAIN, LaunchgapError, RangeName
+from inference.torch_tracer import TorchTracer
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = (
+    "--model=bert-tiny",
+    "--device=cpu",
+    "--weights=random",
+    "--max-length=64",
+    "--prompt-length=8",
+    "--warmup-s=0",
+)
+
+
+def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"scripts.{script}", *SMALL, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.mark.parametrize(
+    ("script", "forward"), [("run_baseline", RangeName.FORWARD), ("run_graph", RangeName.REPLAY)]
+)
+def test_traced_programs(tmp_path: Path, script: str, forward: RangeName) -> None:
+    trace, record = tmp_path / "new" / "t.json.gz", tmp_path / "t.json"
+    done = _run(
+        script, "--requests", "3", "--tracer", "torch", "--trace", str(trace), "--record", str(record)
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(record.read_text())
+    assert (told["tracer"], told["trace_mode"], told["requests"]) == ("torch", "node", 3)
+    ranges = read_chrome_trace(trace).ranges
+    counts = Counter(ranges.loc[ranges["domain"] == NVTX_DOMAIN, "name"])
+    expected = {"load": 1, "warm-up": 1, "request": 3, "copy": 3, str(forward): 3, "synchronize": 3}
+    assert counts == expected | ({"capture": 1} if forward is RangeName.REPLAY else {})
+    assert [path.name for path in trace.parent.iterdir()] == ["t.json.gz"]
+
+
+def test_a_program_that_fails_leaves_no_trace_and_ends_in_order(tmp_path: Path) -> None:
+    # A profiler that is still on at the end of the process would make it a segmentation fault.
+    trace, record = tmp_path / "t.json.gz", tmp_path / "t.json"
+    options = ["--tracer", "torch", "--trace", str(trace), "--record", str(record)]
+    done = _run("run_graph", *options, "--prompt-length", "5000")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: prompt length 5000")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tracer", "torch"], "--tracer torch: needs --trace FILE, and FILE ends in .json or .json.gz"),
+        (["--tracer", "torch", "--trace", "t.sqlite"], "--tracer torch: needs --trace FILE"),
+        (["--trace", "t.json"], "--trace t.json: nsys writes its own file; give --tracer torch as well"),
+        (["--tracer", "nvprof"], "argument --tracer: invalid choice: 'nvprof'"),
+    ],
+)
+def test_options(tmp_path: Path, options: list[str], message: str) -> None:
+    done = _run("run_baseline", "--record", str(tmp_path / "t.json"), *options)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"error: {message}")
+
+
+def test_the_record_follows_the_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "t.json"
+    tracer = TorchTracer(trace)
+    seen = []
+    with tracer.recording(on_gpu=False):
+        with tracer.annotate(RangeName.REQUEST):
+            torch.ones(3) + 1
+        tracer.finish(lambda: seen.append(trace.exists()))
+        with pytest.raises(LaunchgapError, match="nothing to write"):
+            tracer.finish(lambda: seen.append(True))
+    assert seen == [True]
+    assert read_chrome_trace(trace).ranges["name"].tolist() == ["request"]
+
+
+def test_a_folder_that_vanished_keeps_the_record_unsaved(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    tracer = TorchTracer(tmp_path / "file" / "t.json")
+    with tracer.recording(on_gpu=False), pytest.raises(OSError, match="file"):
+        tracer.finish(lambda: pytest.fail("the record was saved"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this torch records GPU work")
+def test_a_torch_without_cupti_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(LaunchgapError, match="built without CUPTI, so its profiler sees no kernels"),
+        TorchTracer(tmp_path / "t.json").recording(on_gpu=True),
+    ):
+        pytest.fail("it recorded")
