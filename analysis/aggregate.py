@@ -1,7 +1,8 @@
-"""The summaries of a trace of any size straight from its file: a few columns of a large table, never all of them.
+"""The summaries of a trace of any size straight from its file: a few columns of a large table, never all.
 
-`analysis.trace.read_trace` holds every column of every event, which takes over a gigabyte for ten million kernels.
-Here kernels and API calls are summed up as they come; what is left of the file is small and kept as a `Trace`.
+`analysis.trace.read_trace` holds every column of every event, which takes two gigabytes for ten million
+kernels. Here kernels and API calls are summed up as they come; what is left of the file is small and kept as
+a `Trace`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import pandas as pd
 
 from analysis import schema
 from analysis.attribute import NO_CALL, IntArray, call_of
+from analysis.bulk import IntArray as BulkArray
 from analysis.containment import Spans
-from analysis.database import Database
 from analysis.grouping import AnyIntArray
 from analysis.launches import launch_kind
 from analysis.range_counts import count_in_ranges
 from analysis.reading import DURATION, read_columns
 from analysis.summaries import range_summary, summary
 from analysis.trace import Trace, named, read_trace
+
+_SUMMED = ("name", DURATION)
+_CALLED = ("thread", "correlation", "start_ns")
+_STARTED = ("process", "correlation")
 
 
 @dataclass(frozen=True)
@@ -32,55 +37,56 @@ class Summary:
     Attributes:
         kernels: as `kernel_summary`.
         api_calls: as `api_summary`.
-        ranges: as `range_summary`, with launching_instances (with a launch inside), launches and operations (GPU
-            work that they started): those of ranges which ended on their own thread, a call once for each name.
-        launches: how many launch calls there are.
-        unlaunched: GPU operations that none of them started.
-        rest: the trace without rows of kernels and API calls: its copies, fills, ranges and what it tells of itself.
+        ranges: as `range_summary`; if counted, with launching_instances (that have a launch inside),
+            launches, and operations (GPU work that these started), a call once for each name. Ranges that
+            ended on another thread hold none.
+        unlaunched: GPU operations that no launch call started; None if ranges were not counted.
+        rest: the trace without rows of kernels and API calls: its copies, fills and ranges, and what it tells
+            of itself.
     """
 
     kernels: pd.DataFrame
     api_calls: pd.DataFrame
     ranges: pd.DataFrame
-    launches: int
-    unlaunched: int
+    unlaunched: int | None
     rest: Trace
 
 
-def summarise(path: Path) -> Summary:
-    """Sum up a trace without holding it: the API calls are the most that is held at once.
+def summarise(path: Path, *, count_ranges: bool = True) -> Summary:
+    """Sum up a trace without holding it.
+
+    With `count_ranges` launches are matched with what they started and with the ranges that they lie in,
+    which takes twice the time and memory of the summaries alone.
 
     Raises:
         LaunchgapError: as `read_trace`.
     """
     rest = read_trace(path, small_tables_only=True)
+    ranges = range_summary(rest)
     with schema.open_database(path) as database:
         strings = schema.read_strings(database)
-        api_calls, launches = _calls(database, strings)
-        kernels, work = _kernels(database, strings)
-    operations, unlaunched = _operations_of(launches, [work, rest.memcpys, rest.memsets, rest.graph_launches])
-    ranges = _with_counts(range_summary(rest), rest.ranges, launches, operations)
-    return Summary(kernels, api_calls, ranges, len(launches), unlaunched, rest)
+        columns = read_columns(database, schema.API_CALLS, _SUMMED + _CALLED * count_ranges)
+        api_calls, names = _by_name(columns, strings)
+        launches = _launches(columns, names) if count_ranges else None
+        columns = read_columns(database, schema.KERNELS, _SUMMED + _STARTED * count_ranges)
+        kernels, _ = _by_name(columns, strings)
+    if launches is None:
+        return Summary(kernels, api_calls, ranges, None, rest)
+    started = pd.DataFrame({name: columns[name] for name in _STARTED}, copy=False)
+    work = (started, rest.memcpys, rest.memsets, rest.graph_launches)
+    operations, unlaunched = _operations_of(launches, work)
+    counted = _with_counts(ranges, rest.ranges, launches, operations)
+    return Summary(kernels, api_calls, counted, unlaunched, rest)
 
 
-def _calls(database: Database, strings: Mapping[int, str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The summary of all API calls, and of the launches: thread, process, correlation, start_ns, end_ns."""
-    names = ("name", DURATION, "thread", "correlation", "start_ns")
-    calls = read_columns(database, schema.API_CALLS, names)
-    table, called = _by_name(calls, strings)
-    kinds = [launch_kind(name) is not None for name in called.categories]
-    is_launch = np.array(kinds, dtype=np.bool_)[called.codes]
-    launches = pd.DataFrame({name: calls.pop(name)[is_launch] for name in names[1:]}, copy=False)
+def _launches(calls: dict[str, BulkArray], names: pd.Categorical[str]) -> pd.DataFrame:
+    """The launches among all calls, with process and end_ns; the calls' columns are emptied on the way."""
+    is_launch = np.array([launch_kind(name) is not None for name in names.categories], dtype=np.bool_)
+    wanted = is_launch[names.codes]
+    launches = pd.DataFrame({name: calls.pop(name)[wanted] for name in list(calls)}, copy=False)
     launches["process"] = launches["thread"].to_numpy() & schema.PROCESS_MASK
     launches["end_ns"] = launches["start_ns"] + launches.pop(DURATION)
-    return table, launches
-
-
-def _kernels(database: Database, strings: Mapping[int, str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The summary of all kernels, and what ties them to their launch: process, correlation."""
-    kernels = read_columns(database, schema.KERNELS, ("name", DURATION, "process", "correlation"))
-    table, _ = _by_name(kernels, strings)
-    return table, pd.DataFrame({name: kernels[name] for name in ("process", "correlation")}, copy=False)
+    return launches
 
 
 def _by_name(

@@ -159,7 +159,7 @@ def has_time(operations: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _first_calls(api_calls: pd.DataFrame, processes: IntArray) -> tuple[IntArray, IntArray | None]:
-    """Keys of all calls in order, each once, and the position of each key's earliest call; None: 0, 1, 2, ..."""
+    """Keys of all calls in order, each once, and where each key's earliest call is (None: 0, 1, 2, ...)."""
     keys = _keys(api_calls, processes)
     if (keys[1:] > keys[:-1]).all() and (not keys.size or keys[0] >= 0):
         return keys, None

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -153,7 +154,7 @@ def _parts(first: int, last: int, workers: int) -> list[tuple[int, int]]:
     """Row ids in equal parts; a table is taken to have no gaps, or one part has less to do."""
     count = max(1, min(workers, MAX_WORKERS, (last - first) // _ROWS_PER_WORKER))
     edges = [first + (last - first + 1) * place // count for place in range(count + 1)]
-    return [(start, stop - 1) for start, stop in zip(edges, edges[1:], strict=False)]
+    return [(start, stop - 1) for start, stop in pairwise(edges)]
 
 
 def _cores() -> int:

@@ -12,6 +12,7 @@ from analysis.attribute import NO_CALL, IntArray, has_time
 from analysis.database import open_sqlite
 from analysis.finding import Finding
 from analysis.trace import Trace
+from analysis.tracers import tracer_of
 from contract import LaunchgapError
 
 EARLY_NS = 10_000
@@ -32,7 +33,7 @@ def clock_findings(trace: Trace, operations: pd.DataFrame, call: IntArray) -> It
         call: position in `trace.api_calls` of the call that launched each operation, or `NO_CALL`.
     """
     timed = has_time(operations).to_numpy()
-    yield from _timeless(operations, int((~timed).sum()))
+    yield from _timeless(trace, operations, int((~timed).sum()))
     yield from _backwards(trace, operations)
     yield from _early(trace, operations, call, timed)
     yield from _outside(trace, operations[timed])
@@ -58,14 +59,14 @@ def session_span(path: Path) -> tuple[int, int] | None:
     return (int(first), int(last)) if whole else None
 
 
-def _timeless(operations: pd.DataFrame, count: int) -> Iterator[Finding]:
+def _timeless(trace: Trace, operations: pd.DataFrame, count: int) -> Iterator[Finding]:
     if count:
         yield Finding(
             "warning",
             f"{count} of {len(operations)} GPU operations carry no time",
             count,
             "GPU times of what holds them are left empty or too low",
-            "use a newer driver, or --cuda-graph-trace=node",
+            "use a newer driver" + (", or --cuda-graph-trace=node" if tracer_of(trace).replays else ""),
         )
 
 
@@ -80,7 +81,7 @@ def _backwards(trace: Trace, operations: pd.DataFrame) -> Iterator[Finding]:
                 f"{count} of {len(table)} {name} end before they start",
                 count,
                 "their negative durations lower every sum and mean that they are in",
-                "capture again; if it repeats, use another nsys or driver",
+                f"capture again; if it repeats, use another {tracer_of(trace).newer} or driver",
             )
 
 
@@ -99,7 +100,7 @@ def _early(
             count,
             "the clocks of host and GPU disagree, so queue delays and times across both mean nothing; "
             "durations on one side stand",
-            "capture again after a warm-up; if it repeats, use another nsys or driver",
+            f"capture again after a warm-up; if it repeats, use another {tracer_of(trace).newer} or driver",
         )
 
 
@@ -118,5 +119,5 @@ def _outside(trace: Trace, operations: pd.DataFrame) -> Iterator[Finding]:
                 f"{count} of {len(table)} {name} lie outside the session",
                 count,
                 "their clock jumped, so spans, gaps and order over them mean nothing",
-                "capture again; if it repeats, use another nsys or driver",
+                f"capture again; if it repeats, use another {tracer_of(trace).newer} or driver",
             )

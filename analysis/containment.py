@@ -1,9 +1,9 @@
 """Which intervals lie inside which others of the same thread, both ends included, for millions of them.
 
-The inner intervals of a thread, in order of start, are dealt into layers in which ends never fall: of calls, each
-layer holds those of one depth. In such a layer the intervals inside an outer one are neighbours: they begin with
-the first that does not start too early, and end with the last that does not end too late. Two binary searches per
-layer find them.
+The inner intervals of a thread, in order of start, are dealt into layers in which ends never fall: of
+calls, each layer holds those of one depth. In such a layer the intervals inside an outer one are
+neighbours: they begin with the first that does not start too early, and end with the last that does not end
+too late. Two binary searches per layer find them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Spans(NamedTuple):
 def contained(inner: Spans, outer: Spans) -> tuple[IntArray, IntArray]:
     """Positions of an inner and an outer interval for every pair of which the one lies in the other.
 
-    Pairs of one layer are in order of the outer ones, as they come; there is no order between layers and threads.
+    Pairs of one layer are in order of the outer ones; there is no order between layers and threads.
     """
     pairs = []
     own = by_thread(inner.thread)
@@ -63,8 +63,10 @@ def bounds(start: IntArray, end: IntArray, first: IntArray, last: IntArray) -> t
     """Places of the intervals of one layer that lie inside each outer one: from `low` to before `high`.
 
     Args:
-        start, end: of the layer's intervals, neither ever falling; shape (n,).
-        first, last: first and last nanosecond of each outer interval; shape (m,).
+        start: starts of the layer's intervals, never falling; shape (n,).
+        end: their ends, never falling either; shape (n,).
+        first: first nanosecond of each outer interval; shape (m,).
+        last: last nanosecond of each; shape (m,).
     """
     low = np.searchsorted(start, first, side="left")
     high = np.searchsorted(end, last, side="right")

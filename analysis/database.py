@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
@@ -20,6 +21,10 @@ REEXPORT = "export the .nsys-rep again with `nsys export --type sqlite`"
 
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
+_JOURNALS = ("-wal", "-journal")
+
+BROKEN = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged file raises: SQLite's messages may quote bytes that are no text."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Database:
         """Run one SELECT. Raises LaunchgapError when the file turns out to be damaged."""
         try:
             return pd.read_sql_query(sql, self.connection)
-        except (pd.errors.DatabaseError, sqlite3.Error) as error:
+        except (pd.errors.DatabaseError, *BROKEN) as error:
             raise damaged(self.path, error) from error
 
 
@@ -63,7 +68,7 @@ def open_sqlite(path: Path) -> Iterator[Database]:
         connection.text_factory = _decode
         try:
             columns = _columns(connection)
-        except sqlite3.Error as error:
+        except BROKEN as error:
             raise damaged(path, error) from error
         yield Database(path, connection, columns, uri)
     finally:
@@ -86,13 +91,25 @@ def _connect(path: Path) -> tuple[str | None, sqlite3.Connection]:
             _check_header(path, file.read(_HEADER_BYTES), path.stat().st_size)
     except OSError as error:
         raise LaunchgapError(f"{path}: cannot be read ({error.strerror}); give an exported trace") from error
+    _refuse_journals(path)
     # immutable: no lock or journal file is made, so that a trace in a read-only folder can be read.
-    uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+    uri = f"file:{quote(os.fsencode(path.resolve()))}?mode=ro&immutable=1"
     return uri, _open_uri(uri)
 
 
 def _open_uri(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True)
+
+
+def _refuse_journals(path: Path) -> None:
+    """What is only in a journal beside the file would be missed without a word."""
+    for suffix in _JOURNALS:
+        journal = path.with_name(path.name + suffix)
+        if journal.is_file() and journal.stat().st_size:
+            raise LaunchgapError(
+                f"{path}: still being written, or left half written ({journal.name} lies beside it); "
+                f"wait for its writer to end, or {REEXPORT}"
+            )
 
 
 def _gunzip(path: Path) -> bytes:

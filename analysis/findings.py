@@ -21,6 +21,7 @@ from analysis.finding import SEVERITIES, Finding, shown
 from analysis.launches import LaunchKind, api_name, launch_calls
 from analysis.schema import DIAGNOSTIC_ERROR_LABEL
 from analysis.trace import Trace
+from analysis.tracers import Tracer, tracer_of
 
 _BEGIN_CAPTURE = re.compile(r"cu(?:da)?StreamBeginCapture\w*")
 _END_CAPTURE = re.compile(r"cu(?:da)?StreamEndCapture\w*")
@@ -49,7 +50,7 @@ def inspect(trace: Trace) -> tuple[Finding, ...]:
     work = _work(trace)
     found = [*_presence(trace, work)]
     if trace.has_gpu_work:
-        found += [*_launches(work), *_operations(trace, work), *_modes(trace, work)]
+        found += [*_launches(work, tracer_of(trace)), *_operations(trace, work), *_modes(trace, work)]
     found += [*_ranges(trace), *clock_findings(trace, work.operations, work.call), *nsys_findings(trace)]
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 
@@ -61,34 +62,34 @@ def recording_findings(trace: Trace) -> tuple[Finding, ...]:
 
 
 def nsys_findings(trace: Trace) -> Iterator[Finding]:
-    """What nsys itself reports: lost records, errors, doubts."""
+    """What the tracer itself reports: lost records, errors, doubts."""
+    tracer = tracer_of(trace)
     texts = [text if isinstance(text, str) else "" for text in trace.diagnostics["text"]]
     lost = {place: count for place, text in enumerate(texts) if (count := lost_records(text)) is not None}
     if lost:
         first = shown(texts[min(lost)])
         yield Finding(
             "warning",
-            f"nsys lost {sum(lost.values())} records or buffers of CUDA events ({first!r})",
+            f"{tracer.name} lost {sum(lost.values())} records or buffers of CUDA events ({first!r})",
             sum(lost.values()),
             "GPU counts and times are too low",
-            "trace less, end the capture after a synchronisation, add --cuda-flush-interval=100, or trace "
-            "with `-t cuda-sw` where nsys knows it",
+            tracer.lose_less,
         )
     is_error = (trace.diagnostics["severity"] == DIAGNOSTIC_ERROR_LABEL).to_numpy()
     errors = [text for place, text in enumerate(texts) if is_error[place] and place not in lost]
     if errors:
         yield Finding(
             "warning",
-            f"nsys itself reports {len(errors)} errors, the first being {shown(errors[0])!r}",
+            f"{tracer.name} itself reports {len(errors)} errors, the first being {shown(errors[0])!r}",
             len(errors),
             "records may be missing",
-            "see the diagnostics of the .nsys-rep and capture again",
+            tracer.where_messages,
         )
     doubts = [text for place, text in enumerate(texts) if place not in lost and is_doubtful(text)]
     if doubts:
         yield Finding(
             "note",
-            f"nsys says {len(doubts)} times that events may be missing ({shown(doubts[0])!r})",
+            f"{tracer.name} says {len(doubts)} times that events may be missing ({shown(doubts[0])!r})",
             len(doubts),
             "it says so of most programs; what is missing shows as launches without GPU work",
             "nothing, unless such launches are found too",
@@ -131,7 +132,7 @@ def _captured(api_calls: pd.DataFrame, launches: pd.DataFrame) -> IntArray:
 
 
 def _presence(trace: Trace, work: _Work) -> Iterator[Finding]:
-    calls, launches = len(trace.api_calls), len(work.launches)
+    calls, launches, tracer = len(trace.api_calls), len(work.launches), tracer_of(trace)
     if trace.has_gpu_work:
         if not calls:
             yield Finding(
@@ -139,16 +140,15 @@ def _presence(trace: Trace, work: _Work) -> Iterator[Finding]:
                 f"no CUDA calls recorded, though {len(work.operations)} GPU operations were",
                 len(work.operations),
                 "no operation can be given to its launch or to a range",
-                "capture again with `-t cuda,nvtx`, from the program's start",
+                f"{tracer.record_again}, from the program's start",
             )
     elif launches:
         yield Finding(
             "fatal",
             f"no GPU work recorded, though {launches} launches were",
             launches,
-            "another profiler held the GPU's counters, the driver is newer than this nsys knows, or all "
-            "records were lost, so every GPU count would be zero",
-            "close other profilers (Nsight, torch.profiler), install a newer Nsight Systems, capture again",
+            f"{tracer.why_no_gpu_work}, so every GPU count would be zero",
+            f"close other profilers {tracer.rivals}, install a newer {tracer.newer}, {tracer.record_again}",
         )
     elif calls:
         yield Finding(
@@ -164,11 +164,11 @@ def _presence(trace: Trace, work: _Work) -> Iterator[Finding]:
             "no CUDA activity recorded",
             0,
             "there is nothing on the GPU to count",
-            "capture again with `-t cuda,nvtx`; with a capture range, see that cudaProfilerStart is called",
+            f"{tracer.record_again}; {tracer.see_that}",
         )
 
 
-def _launches(work: _Work) -> Iterator[Finding]:
+def _launches(work: _Work, tracer: Tracer) -> Iterator[Finding]:
     kinds = work.launches["kind"]
     is_graph = (kinds == LaunchKind.GRAPH).to_numpy()
     silent_graphs = int((is_graph & ~work.answered).sum())
@@ -178,7 +178,7 @@ def _launches(work: _Work) -> Iterator[Finding]:
             f"{silent_graphs} of {int(is_graph.sum())} graph launches show no GPU work",
             silent_graphs,
             "what these replays ran is in no GPU count and no GPU time",
-            "nsys before 2024 cannot export graph mode, so use a newer one or --cuda-graph-trace=node",
+            tracer.find_replays,
         )
     silent = kinds[~is_graph & ~work.answered].value_counts().sort_index()
     if len(silent):
@@ -188,7 +188,7 @@ def _launches(work: _Work) -> Iterator[Finding]:
             f"{int(silent.sum())} of {int((~is_graph).sum())} launches show no GPU operation ({parts})",
             int(silent.sum()),
             "GPU counts and times may be too low: records were dropped, or calls failed or had nothing to do",
-            "compare counts with a shorter trace, or use a newer nsys",
+            f"compare counts with a shorter trace, or use a newer {tracer.newer}",
         )
 
 
@@ -239,13 +239,13 @@ def _modes(trace: Trace, work: _Work) -> Iterator[Finding]:
 
 def _ranges(trace: Trace) -> Iterator[Finding]:
     if trace.ranges.empty:
+        tracer = tracer_of(trace)
         yield Finding(
             "note",
-            "no NVTX ranges",
+            f"no {tracer.ranges}",
             0,
             "numbers are of the whole trace only",
-            "add ranges and capture with `-t cuda,nvtx`; nvtx 0.2.12 and newer records none under nsys older "
-            "than 2025",
+            tracer.add_ranges,
         )
         return
     left_open = trace.ranges[trace.ranges["end_ns"].isna()]

@@ -1,7 +1,7 @@
 """Count, total, median and the like of the durations of each group, for tens of millions of them.
 
-One sort of group and duration together puts every group's durations in order, side by side; all figures are then
-sums over neighbours or single elements. docs/trace-reader.md has what it costs beside pandas and SQL.
+One sort of group and duration together puts every group's durations in order, side by side; all figures are
+then sums over neighbours or single elements. docs/trace-reader.md has what it costs beside pandas and SQL.
 """
 
 from __future__ import annotations

@@ -245,10 +245,13 @@ def _graph_nodes(work: Work) -> pd.DataFrame:
     """Replays seen node by node: one replay is what one launch call of a process started."""
     keys = ["process", "device", "correlation"]
     kept = [*keys, "start_ns", "end_ns"]
+    launched = work.launches.index[work.launches["kind"] == LaunchKind.GRAPH]
     parts = []
     for column in ("kernels", "memcpys", "memsets"):
         rows = work.operations(column)
-        parts.append(rows.loc[rows["graph_node"] != NO_ID, kept].assign(kernel=column == "kernels"))
+        # torch.profiler does not say which node an operation is, but which launch it came from.
+        is_node = (rows["graph_node"] != NO_ID).to_numpy() | np.isin(work.calls[column], launched.to_numpy())
+        parts.append(rows.loc[is_node, kept].assign(kernel=column == "kernels"))
     nodes = pd.concat(parts, ignore_index=True)
     group, replays = _groups(keys, [nodes[key].to_numpy(np.int64) for key in keys])
     starts, ends = (nodes[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))

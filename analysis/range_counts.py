@@ -1,8 +1,8 @@
-"""How many launches lie in the ranges of each group, and how much GPU work they started, without listing them.
+"""How many launches lie in the ranges of each group, and how much GPU work they started.
 
-In a layer of calls (see `analysis.containment`) those inside a range are neighbours, so that two binary searches and
-a running sum count them. Only where ranges of one group overlap, as a range inside another of its name does, pairs
-are listed, so that a call counts once for the group.
+In a layer of calls (see `analysis.containment`) those inside a range are neighbours, so that two binary
+searches and a running sum count them. Only where ranges of one group overlap, as a range inside another of
+its name does, pairs are listed, so that a call counts once for the group.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Reads the tables of an export under launchgap's names; a column that is needed and is not there is named."""
+"""Reads the tables of an export under launchgap's names; a needed column that is not there is named."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.bulk import SMALL, WIDE, IntArray, NotPlain, Term, read_integers
-from analysis.database import REEXPORT, Database, damaged
+from analysis.database import BROKEN, REEXPORT, Database, damaged
 from analysis.spec import Column, TableSpec
 from contract import LaunchgapError
 
@@ -19,13 +18,14 @@ DURATION = "duration_ns"
 """Name of end minus start, which any table with both has."""
 
 _ROWS_AT_ONCE = 2_000
+_INT64_MAX = 2**63 - 1
 
 
 def read_columns(database: Database, spec: TableSpec, names: Sequence[str] = ()) -> dict[str, IntArray]:
     """Read a table as integer columns under launchgap's names, in the order of its rows.
 
-    Columns are int64; those that the spec calls small are int32 where all values fit. No rows of an absent table.
-    `names` are the columns wanted, all of the spec if empty; `duration_ns` is end minus start.
+    Columns are int64; those that the spec calls small are int32 where all values fit. An absent table has no
+    rows. `names` are the columns wanted, all of the spec if empty; `duration_ns` is end minus start.
 
     Raises:
         LaunchgapError: a column that cannot be done without is missing or empty; the message names it.
@@ -36,10 +36,8 @@ def read_columns(database: Database, spec: TableSpec, names: Sequence[str] = ())
     known = {column.name: _column_term(database, spec.source, column) for column in spec.columns}
     terms = [_duration(known) if name == DURATION else known[name] for name in names]
     try:
-        return dict(zip(names, _read(database, spec.source, terms), strict=True))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise _hole(database, spec) from error
-    except sqlite3.Error as error:
+        return dict(zip(names, _read(database, spec, terms), strict=True))
+    except BROKEN as error:
         raise damaged(database.path, error) from error
 
 
@@ -64,9 +62,9 @@ def _column_term(database: Database, table: str, column: Column) -> Term:
 
 
 def _duration(terms: Mapping[str, Term]) -> Term:
-    """End minus start. What is no number is greater than all numbers, but would count as 0 in a subtraction."""
+    """End minus start. What is no number is greater than all numbers, but counts as 0 in a subtraction."""
     start, end = terms["start_ns"].sql, terms["end_ns"].sql
-    numbers = f"{start} <= {WIDE.high} AND {end} <= {WIDE.high}"
+    numbers = f"{start} <= {_INT64_MAX} AND {end} <= {_INT64_MAX}"
     return Term(f"CASE WHEN {numbers} THEN {end} - {start} END", SMALL)
 
 
@@ -82,37 +80,47 @@ def require_columns(database: Database, table: str, *columns: str) -> None:
 
 
 def read_texts(database: Database, table: str, column: str) -> npt.NDArray[np.object_] | None:
-    """A column of texts in the order of its rows, None for NULL; None in place of a column that is all NULL."""
+    """A column of texts in the order of its rows, None for NULL; None in place of one that is all NULL."""
     some = database.query(f'SELECT 1 AS one FROM "{table}" WHERE "{column}" IS NOT NULL LIMIT 1')
     if some.empty:
         return None
     try:
         rows = database.connection.execute(f'SELECT "{column}" FROM "{table}" NOT INDEXED')
         return np.fromiter(chain.from_iterable(rows), dtype=np.object_)
-    except sqlite3.Error as error:
+    except BROKEN as error:
         raise damaged(database.path, error) from error
 
 
-def _read(database: Database, table: str, terms: Sequence[Term]) -> list[IntArray]:
+def _read(database: Database, spec: TableSpec, terms: Sequence[Term]) -> list[IntArray]:
     try:
-        return read_integers(database, table, terms)
+        return read_integers(database, spec.source, terms)
     except NotPlain:
-        return _read_slowly(database, table, terms)
+        _refuse_holes(database, spec)
+        return _read_slowly(database, spec.source, terms)
 
 
 def _read_slowly(database: Database, table: str, terms: Sequence[Term]) -> list[IntArray]:
-    """The same row by row, for any int64; in portions, as a million rows of Python objects take a gigabyte."""
+    """The same row by row, for any int64; in portions, as a million rows of objects take a gigabyte."""
     values = ", ".join(term.sql for term in terms)
     cursor = database.connection.execute(f'SELECT {values} FROM "{table}" NOT INDEXED')
     parts = [np.empty((0, len(terms)), dtype=np.int64)]
-    while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-        flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(rows) * len(terms))
-        parts.append(flat.reshape(-1, len(terms)))
+    try:
+        while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+            flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(rows) * len(terms))
+            parts.append(flat.reshape(-1, len(terms)))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LaunchgapError(
+            f"{database.path}: table {table} cannot be read ({error}); {REEXPORT}"
+        ) from error
     return list(np.ascontiguousarray(np.concatenate(parts).T))
 
 
-def _hole(database: Database, spec: TableSpec) -> LaunchgapError:
-    """The error about a needed column in which something other than an integer stands."""
+def _refuse_holes(database: Database, spec: TableSpec) -> None:
+    """Complain by name about a column in which something other than an integer stands.
+
+    Raises:
+        LaunchgapError: there is one; the message tells how many rows it concerns.
+    """
     for column in spec.columns:
         wrong = f"typeof(\"{column.source}\") NOT IN ('integer', 'null')"
         if column.absent is None:
@@ -122,8 +130,7 @@ def _hole(database: Database, spec: TableSpec) -> LaunchgapError:
             count = int(rows["n"].iloc[0])
             if count:
                 what = f"table {spec.source} has {count} rows without a number in {column.source}"
-                return LaunchgapError(f"{database.path}: {what}; {REEXPORT}")
-    return LaunchgapError(f"{database.path}: table {spec.source} cannot be read; {REEXPORT}")
+                raise LaunchgapError(f"{database.path}: {what}; {REEXPORT}")
 
 
 def _lacking(database: Database, table: str, column: str) -> LaunchgapError:

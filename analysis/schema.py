@@ -1,6 +1,6 @@
 """What an Nsight Systems SQLite export looks like, from schema 3.0.0 (nsys 2022.4) on.
 
-Every difference between schema versions is told here and evened out here, so that no other module asks which
+Every difference between schema versions is told and evened out here, so that no other module asks which
 version it reads. Of what launchgap reads:
 
 | | 3.0 (2022.4) | 3.7 (2023.4) | 3.11 (2024.2) | 3.20 (2025.3) | 3.25 (2026.2) |
@@ -19,12 +19,13 @@ version it reads. Of what launchgap reads:
 - The name of the graph trace mode has a prefix such as `PROCESS_0:` or none; it is looked for by its end.
 - The text of a range is in the row (`text`) or in StringIds (`textId`); one file may hold both.
 - 3.0 spells ENUM_CUDA_KERNEL_LAUNCH_TYPE wrong; it is not read.
-- A deviceId of INT_MAX marks work of a graph on the host; start = end = 0 is a time that the driver did not give.
+- A deviceId of INT_MAX marks a graph's work on the host; start = end = 0 is a time the driver did not give.
 - Times are nanoseconds since the session's start and may be negative. Nothing is sorted, nothing is indexed.
 
-NVIDIA numbers its schemas major.minor.micro: a micro version adds, a minor one may break single queries, a major
-one many (export_schema_version_notes.txt of nsys 2025). Columns are asked for by name, so a version that is not in
-the table is read as well, with a warning, as long as the columns that are needed exist.
+NVIDIA numbers its schemas major.minor.micro: a micro version adds, a minor one may break single queries, a
+major one many (export_schema_version_notes.txt, which comes with nsys 2025). Columns are asked for by name,
+so a version beyond the table (3.26 and newer, another major one) is read as well, with a warning, as long as
+the columns that are needed exist.
 Sources: the schema files that `nsys export` prints, those notes, and the report scripts that ship with nsys.
 """
 
@@ -46,7 +47,7 @@ from contract import LaunchgapError
 __all__ = ["Column", "TableSpec", "read_columns", "read_table"]
 
 OLDEST_CHECKED, NEWEST_CHECKED = (3, 0), (3, 25)
-"""Major and minor version of the first and the last export schema whose tables were compared with these here."""
+"""Major and minor version of the first and the last export schema that the tables below were held to."""
 
 PROCESS_MASK = ~0xFFFFFF
 """A serialized thread id with its thread bits cleared is the serialized id of its process."""
@@ -145,7 +146,7 @@ def open_database(path: Path) -> Iterator[Database]:
 
 
 def version_warnings(schema_version: str | None) -> tuple[str, ...]:
-    """What to know about a file of this schema version before its numbers; empty for a version in the table."""
+    """What to know before the numbers of a file of this schema version; empty for a checked one."""
     if schema_version is None:
         return ("the file does not tell its export schema: read as if it were a known one",)
     found = _VERSION.fullmatch(schema_version)
@@ -157,9 +158,9 @@ def version_warnings(schema_version: str | None) -> tuple[str, ...]:
     newer = version > NEWEST_CHECKED
     side, end, known = ("newer", "newest", NEWEST_CHECKED) if newer else ("older", "oldest", OLDEST_CHECKED)
     return (
-        f"export schema {schema_version} is {side} than {known[0]}.{known[1]}, the {end} that was checked: read by "
-        "the names of its columns, so a column with another meaning would go unnoticed; compare a total with "
-        "`nsys stats`",
+        f"export schema {schema_version} is {side} than {known[0]}.{known[1]}, the {end} that was checked: "
+        "read by the names of its columns, so a column with another meaning would go unnoticed; compare a "
+        "total with `nsys stats`",
     )
 
 
@@ -198,7 +199,7 @@ def export_metadata(database: Database) -> dict[str, str]:
 
 def read_strings(database: Database) -> dict[int, str]:
     """The string table: kernel, function and registered range names by id."""
-    frame = database.query("SELECT id, value FROM StringIds")
+    frame = database.query("SELECT id, value FROM StringIds WHERE id IS NOT NULL")
     return {int(key): str(value) for key, value in zip(frame["id"], frame["value"], strict=True)}
 
 

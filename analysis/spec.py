@@ -1,4 +1,4 @@
-"""How the tables of an export are described: which columns are read, and what stands for those that are absent."""
+"""How tables of an export are described: which columns are read, and what stands for absent ones."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Column:
     """A column of the export.
 
-    `absent` stands for NULL or a missing column; None: it must be there. `small` columns seldom leave the range
-    from minus one to seven thousand million, which makes them quicker to read.
+    `absent` stands for NULL or a missing column; None: it must be there. `small` columns seldom leave the
+    range from minus one to seven thousand million, which makes them quicker to read.
     """
 
     source: str

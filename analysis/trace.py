@@ -1,8 +1,9 @@
 """Reads one exported trace into tidy tables.
 
 Every table has int64 nanoseconds `start_ns` and `end_ns`; `process` and `thread` are Nsight Systems'
-serialized ids (int64), `correlation` ties a GPU operation to the API call of the same process that launched it.
-Other integers are int32 where all of a column fit: ten million kernels must not take more memory than they need.
+serialized ids (int64), `correlation` ties a GPU operation to the API call of the same process that launched
+it. Other integers are int32 where all of a column fit: ten million kernels must not take more memory than
+they need.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from analysis import schema
-from analysis.grouping import AnyIntArray
 from analysis.database import Database
+from analysis.grouping import AnyIntArray
 from analysis.schema import HOST_DEVICE, NO_ID
 from contract import TraceMode
 
@@ -32,12 +33,13 @@ class Trace:
     """One exported trace.
 
     Attributes:
-        kernels: GPU kernels; start_ns, end_ns, process, device, green_context (-1: of none), stream, correlation,
-            graph_node (-1: not of a graph), name (categorical, demangled), grid_x..z, block_x..z.
+        kernels: GPU kernels; start_ns, end_ns, process, device, green_context (-1: of none), stream,
+            correlation, graph_node (-1: not of a graph), name (categorical, demangled), grid_x..z,
+            block_x..z.
         memcpys: GPU copies; as kernels, with bytes and copy_kind for the name and the launch shape.
         memsets: GPU fills; as kernels, with bytes for the name and the launch shape.
-        graph_launches: whole graph replays as the GPU ran them, recorded in graph mode only; without graph_node,
-            with graph; start_ns = end_ns = 0 means that the driver gave no time.
+        graph_launches: whole graph replays as the GPU ran them, recorded in graph mode only; without
+            graph_node, with graph; start_ns = end_ns = 0 means that the driver gave no time.
         api_calls: CUDA runtime and driver calls; start_ns, end_ns, thread, process, correlation, name.
         ranges: NVTX ranges; start_ns, end_ns (NA while open), thread, process, same_thread (it also ended
             there), domain, name.
@@ -45,9 +47,10 @@ class Trace:
         nsys_version, export_schema: None where the file does not say.
         graph_trace_mode: what `--cuda-graph-trace` was, by the file's word or its rows; else None.
         gpu_names: names of the GPUs of the host.
-        device_count: devices that ran anything; `schema.HOST_DEVICE`, which marks host nodes of graphs, is none.
-        graph_nodes: creations of graph nodes; start_ns, end_ns, thread, graph_node, original (node that this one
-            was cloned from; -1: none). Empty where the capture did not see graphs being made.
+        device_count: devices that ran anything; `schema.HOST_DEVICE`, which marks a graph's work on the
+            host, is none.
+        graph_nodes: creations of graph nodes; start_ns, end_ns, thread, graph_node, original (node that this
+            one was cloned from; -1: none). Empty where the capture did not see graphs being made.
         warnings: what to know about the file before its numbers, a sentence each.
     """
 
@@ -76,8 +79,8 @@ class Trace:
 def read_trace(path: Path, *, small_tables_only: bool = False) -> Trace:
     """Read an export (`.sqlite`, or `.sqlite.gz`). The file is opened read-only and never changed.
 
-    With `small_tables_only` the kernels and API calls are left out, which are nearly all of a large file: their
-    tables have no rows, and the devices are those of the other work.
+    With `small_tables_only` the kernels and API calls are left out, which are nearly all of a large file:
+    their tables have no rows, and the devices are those of the other work.
 
     Raises:
         LaunchgapError: the file is missing, damaged, cut short or no export; or a needed column is missing.

@@ -16,6 +16,7 @@ from analysis.finding import Finding, one_line
 from analysis.findings import inspect, nsys_findings, recording_findings
 from analysis.launches import LaunchKind
 from analysis.trace import DEFAULT_DOMAIN, Trace
+from analysis.tracers import NSYS, Tracer, tracer_of
 from contract import TraceMode
 
 __all__ = ["Expectation", "Finding", "Validity", "check", "inspect"]
@@ -48,7 +49,7 @@ def check(trace: Trace, attributed: Attributed, expected: Expectation) -> Validi
     found = list(_request_findings(attributed, expected))
     if not expected.simulated:
         found += _mode_findings(trace, attributed, expected)
-        found += _launch_findings(attributed)
+        found += _launch_findings(attributed, tracer_of(trace))
         found += _operation_findings(trace, attributed)
         found += _varying(attributed)
     found += recording_findings(trace)
@@ -78,15 +79,15 @@ def _error(trace: Trace, attributed: Attributed, expected: Expectation) -> str |
 
 
 def _why_no_gpu_work(trace: Trace) -> str:
+    tracer = tracer_of(trace)
     if trace.api_calls.empty:
         return (
-            "no CUDA activity recorded, so there is nothing to count: nsys did not trace CUDA, or the "
-            "program never called cudaProfilerStart; capture again with `-t cuda,nvtx`"
+            "no CUDA activity recorded, so there is nothing to count: "
+            f"{tracer.record_again}; {tracer.see_that}"
         )
     return (
-        f"no kernels recorded, though {len(trace.api_calls)} CUDA calls were: another profiler held the "
-        "GPU's counters, or the driver is newer than this nsys knows; close other profilers (Nsight, "
-        "torch.profiler), install a newer Nsight Systems and capture again"
+        f"no kernels recorded, though {len(trace.api_calls)} CUDA calls were: {tracer.why_no_gpu_work}; "
+        f"close other profilers {tracer.rivals}, install a newer {tracer.newer}, {tracer.record_again}"
     )
 
 
@@ -100,11 +101,13 @@ def _why_no_requests(trace: Trace, selector: RangeSelector) -> str:
         )
     if selector.domain == DEFAULT_DOMAIN:
         return f"no range {selector.name!r} in the default domain; name another range"
-    version = f" (recorded by {trace.nsys_version})" if trace.nsys_version else ""
     seen = f"{len(trace.kernels)} kernels but " if trace.has_gpu_work else ""
+    lead = f"{seen}no {selector.domain} ranges, so no request can be told from another: "
+    if tracer_of(trace) is not NSYS:
+        return lead + tracer_of(trace).add_ranges
+    version = f" (recorded by {trace.nsys_version})" if trace.nsys_version else ""
     return (
-        f"{seen}no {selector.domain} ranges, so no request can be told from "
-        f"another: nvtx 0.2.12 and newer record nothing under nsys older than 2025{version}; run `pip "
+        f"{lead}nvtx 0.2.12 and newer record nothing under nsys older than 2025{version}; run `pip "
         "install 'nvtx<0.2.12'` and capture again"
     )
 
@@ -145,7 +148,7 @@ def _mode_findings(trace: Trace, attributed: Attributed, expected: Expectation) 
         )
 
 
-def _launch_findings(attributed: Attributed) -> Iterator[Finding]:
+def _launch_findings(attributed: Attributed, tracer: Tracer) -> Iterator[Finding]:
     launches = attributed.launches
     silent = launches[~launches["answered"]]
     of_graphs = int((silent["kind"] == LaunchKind.GRAPH).sum())
@@ -155,14 +158,14 @@ def _launch_findings(attributed: Attributed) -> Iterator[Finding]:
             f"{of_graphs} of {graphs} graph launches show no GPU work",
             of_graphs,
             "GPU times of their requests are left empty",
-            "nsys before 2024 cannot export graph mode, so use a newer one or node mode",
+            tracer.find_replays,
         )
     if len(silent) > of_graphs:
         yield _warning(
             f"{len(silent) - of_graphs} of {len(launches) - graphs} launches show no GPU operation",
             len(silent) - of_graphs,
             "records were dropped, and GPU counts and times are too low",
-            "trace fewer requests or use a newer nsys",
+            f"trace fewer requests or use a newer {tracer.newer}",
         )
     for name, count in attributed.launched_by_others.items():
         yield _warning(

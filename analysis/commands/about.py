@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from analysis.database import Database
 from analysis.schema import read_metadata
+from analysis.trace import Trace
 
 # An allow-list: nsys also keeps the environment and the command line of what it traced here.
 _CAPTURE_FLAGS = re.compile(r"(?:PROCESS_\d+:)?(CAPTURE_EVENT_TYPE|COLLECT_\w+|CUDA_\w+(?::\w+)*)")
@@ -38,6 +39,11 @@ def read_about(database: Database) -> About:
         if found is not None:
             flags.append(f"{found[1]}={value}")
     return About(tuple(dict.fromkeys(flags)), _process_names(database), _gpu_names(database))
+
+
+def about_trace(trace: Trace) -> About:
+    """What a trace itself knows of that: only the GPUs, numbered as the program saw them."""
+    return About((), {}, {(None, number): name for number, name in enumerate(trace.gpu_names)})
 
 
 def _process_names(database: Database) -> dict[int, str]:

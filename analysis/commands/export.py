@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.commands.progress import Steps
 from contract import LaunchgapError
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def _exported(report: Path, folder: Path) -> Path:
         raise LaunchgapError(
             f"{report}: reading a report takes nsys; {error}; or give a .sqlite export"
         ) from error
-    if sys.stderr.isatty():
-        sys.stderr.write(f"{report}: exporting with nsys {nsys.version_text}\n")
     sqlite, private = folder / "trace.sqlite", folder / "run"
     private.mkdir()
     try:
         command = export_command(nsys, report.resolve(), sqlite)
-        done = run_marked(command, private, allowed_environ(os.environ), _TIMEOUT_S)
+        with Steps(1) as steps:
+            steps.begin(f"exporting {report.name} with nsys {nsys.version_text}")
+            done = run_marked(command, private, allowed_environ(os.environ), _TIMEOUT_S)
     except TimeoutError as error:
         raise LaunchgapError(
             f"{report}: nsys export is {error}; export it by hand and give the .sqlite"

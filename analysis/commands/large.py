@@ -35,17 +35,13 @@ def events(database: Database) -> int:
 
 
 def facts(summary: Summary) -> dict[str, Fact]:
-    """What the trace is and how much is in it, as far as summing up tells."""
+    """How much is in the trace, as far as summing up tells."""
     rest = summary.rest
     launches = overview.launches(summary.api_calls)
     graphs = launches.loc[launches["kind"] == LaunchKind.GRAPH, "calls"]
     return {
-        "nsys_version": rest.nsys_version,
-        "export_schema": rest.export_schema,
-        "graph_trace_mode": None if rest.graph_trace_mode is None else str(rest.graph_trace_mode),
-        "gpus_of_host": rest.gpu_names,
-        "nvtx_domains": int(rest.ranges["domain"].nunique()),
-        "nvtx_ranges": len(rest.ranges),
+        "domains": int(rest.ranges["domain"].nunique()),
+        "ranges": len(rest.ranges),
         "api_calls": int(summary.api_calls["instances"].sum()),
         "launches": int(launches["calls"].sum()),
         "kernels": int(summary.kernels["instances"].sum()),
@@ -53,6 +49,24 @@ def facts(summary: Summary) -> dict[str, Fact]:
         "memsets": len(rest.memsets),
         "graph_launches": int(graphs.sum()),
     }
+
+
+def memory_gib(events: int) -> float:
+    """What it takes to look at every event of a trace."""
+    return events * BYTES_PER_EVENT / 2**30
+
+
+def report_findings(events: int) -> tuple[Finding, ...]:
+    """What to know about reports of a trace of this size."""
+    return (
+        Finding(
+            "note",
+            f"a report of NVIDIA's reads all {events:,} kernels and API calls",
+            events,
+            f"that took minutes and {memory_gib(events):.1f} GiB of memory",
+            "without --report the trace is only summed up, in a part of both",
+        ),
+    )
 
 
 def findings(summary: Summary, events: int) -> tuple[Finding, ...]:
@@ -85,7 +99,7 @@ def _findings(summary: Summary, count: int) -> Iterator[Finding]:
         f"the trace holds {count:,} kernels and API calls and was only summed up",
         count,
         "launches were not matched with what they started, so some checks and tables are left out",
-        f"ask for --full ({count * BYTES_PER_EVENT / 2**30:.1f} GiB of memory), or for a part with --range, "
+        f"ask for --full ({memory_gib(count):.1f} GiB of memory), or for a part with --range, "
         "--process, --device or --between",
     )
     yield from nsys_findings(summary.rest)

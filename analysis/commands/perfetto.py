@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from analysis.chrome_trace import read_any_trace
 from analysis.commands.export import readable
+from analysis.commands.progress import Steps
 from analysis.perfetto import chrome_lines, event_count, untimed_operations
 from analysis.trace import Trace
 from commandline import Parser, require_writable, run_command
@@ -50,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if output.exists() and output.samefile(arguments.trace):
         raise LaunchgapError(f"{output}: is the trace itself; give another name")
     require_writable(output.parent)
-    with readable(arguments.trace) as path:
+    with readable(arguments.trace) as path, Steps(1) as steps:
+        steps.begin(f"reading {arguments.trace.name}")
         trace = read_any_trace(path)
     size_bytes = _write(output, trace)
     told = f"{event_count(trace)} events, {size_bytes:,} bytes"

@@ -1,4 +1,4 @@
-"""The NVTX ranges of a trace: what each holds, which ones look like a request, and one range in detail.
+"""The NVTX ranges of a trace: what each holds, and one range in detail. `ranking` says which to look at.
 
 A launch lies in a range by NVIDIA's rule (see `analysis.attribute`), and a range's numbers are those of
 `analysis.tables`, for any range instead of launchgap's requests.
@@ -20,21 +20,17 @@ from analysis.attribute import (
     calls_in_ranges,
     hidden_requests,
 )
+from analysis.commands.ranking import ranked
 from analysis.commands.select import domain_shown
 from analysis.commands.words import shown
 from analysis.overview import Work, process_id, work_of
 from analysis.tables import CountedTrace, TraceLabel, kernels_table, launches_table, requests_table
 from analysis.trace import Trace
+from analysis.tracers import tracer_of
 from contract import LaunchgapError, TraceMode
 
 PROPOSED = 5
 """How many ranges are proposed at most."""
-
-RANKING = (
-    "Proposed are ranges that repeat and launch GPU work in at least half of their instances. First comes "
-    "what covers most of the trace's launches (in whole percent); among equals what repeats more often, then "
-    "what is longer, that is, the outer one. One instance of the first is the closest to one request."
-)
 
 _NS_PER_US = 1_000.0
 _CLOSE_NAMES = 3
@@ -60,7 +56,7 @@ class RangeView:
 
 
 def ranges_table(work: Work) -> pd.DataFrame:
-    """Ranges by domain and name; rank 1 is the most like a request, NA is not proposed (see `RANKING`).
+    """Ranges by domain and name; rank 1 is the most like a request, NA is not proposed (see `ranking`).
 
     `instances` are complete; `unfinished` are those that never ended or ended on another thread, to which no
     launch can be given. `launches` and `operations` (GPU work) are counted once, however deep a range nests
@@ -74,7 +70,7 @@ def ranges_table(work: Work) -> pd.DataFrame:
     table["unfinished"] = np.bincount(code[~complete.to_numpy()], minlength=len(groups))
     table = table.join(_durations(ranges[complete], code[complete.to_numpy()], len(groups)))
     table = table.join(_launched(work, ranges[complete], code, len(groups)))
-    return _ranked(table)
+    return ranked(table, ranges[complete], code[complete.to_numpy()])
 
 
 def proposals(table: pd.DataFrame) -> pd.DataFrame:
@@ -177,21 +173,6 @@ def _launched(work: Work, ranges: pd.DataFrame, code: np.ndarray, groups: int) -
     )
 
 
-def _ranked(table: pd.DataFrame) -> pd.DataFrame:
-    repeats = (table["instances"] > 1) & (table["launching_instances"] * 2 >= table["instances"])
-    table = table.assign(
-        proposed=repeats,
-        share=table["launch_share_percent"].round(0).where(repeats),
-        # Ranges that are not proposed follow by time alone.
-        repeats=table["instances"].where(repeats),
-    )
-    keys = ["proposed", "share", "repeats", "total_us", "domain", "name"]
-    table = table.sort_values(keys, ascending=[False] * 4 + [True] * 2, ignore_index=True)
-    rank = pd.Series(np.arange(1, len(table) + 1), dtype="Int64").where(table["proposed"])
-    table.insert(0, "rank", rank)
-    return table.drop(columns=["proposed", "share", "repeats"])
-
-
 def _summary(instances: pd.DataFrame) -> pd.DataFrame:
     """Median, least, most and total of each number of an instance, over the instances that have it."""
     numbers = instances.drop(columns=["instance", "process", "thread", "start_s"]).astype("Float64")
@@ -224,9 +205,10 @@ def _why_no_such_range(whole: Trace, selected: Trace, name: str) -> str:
             "--domain, --process or --between"
         )
     if whole.ranges.empty:
+        tracer = tracer_of(whole)
         return (
-            f"{lead}: the trace has no NVTX ranges at all; capture with `-t cuda,nvtx` and put ranges into "
-            "the program (nvtx.annotate, torch.cuda.nvtx.range), or look at the whole trace, without --range"
+            f"{lead}: the trace has no {tracer.ranges} at all; {tracer.add_ranges}, or look at the whole "
+            "trace, without --range"
         )
     close = _close_names(name, selected.ranges if len(selected.ranges) else whole.ranges)
     return (

@@ -24,9 +24,11 @@ SCHEMA_VERSION = 1
 NO_VALUE = "-"
 """Cell of something that the trace does not show. Never 0."""
 
-_FACT_CHARACTERS = 200
+_FACT_CHARACTERS = 300
 _FINDING_CHARACTERS = 1_000
 _DECIMALS = 4
+_ONE_DECIMAL = ("_percent", "(%)", "(ns)")  # the last two are columns of NVIDIA's reports, as nsys shows them
+_IDS = frozenset({"process", "thread", "only_process", "PID", "TID"})  # to be copied, not to be compared
 _LINE = 110
 
 
@@ -60,8 +62,8 @@ def cell(value: object, column: str = "") -> str:
     if isinstance(value, str):
         return shown(value) or (DEFAULT_DOMAIN_SHOWN if column == "domain" else "")
     if not isinstance(value, float):
-        return f"{int(value):,}"  # type: ignore[call-overload]  # what is left is a whole number
-    if column.endswith("_percent"):
+        return str(value) if column in _IDS else f"{int(value):,}"  # type: ignore[call-overload]  # what is left is a whole number
+    if column.endswith(_ONE_DECIMAL) or column.startswith("Avg "):
         return f"{value:,.1f}"
     if column.endswith("_s"):
         return f"{value:,.6f}"

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.attribute import RangeSelector
+from analysis.chrome_events import is_chrome_trace
 from analysis.commands.export import readable
 from analysis.finding import one_line
 from analysis.leaks import find_leaks
@@ -76,7 +77,22 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
+def _refuse_chrome(path: Path) -> None:
+    """Refuse what has no tables to scrub.
+
+    Raises:
+        LaunchgapError: the file is a Chrome trace; says how to get a copy with little in it.
+    """
+    if is_chrome_trace(path):
+        raise LaunchgapError(
+            f"{path}: is a Chrome trace, and scrub knows the tables of nsys only; `python -m analysis "
+            "perfetto` writes a copy with nothing but CUDA calls, GPU work, ranges and their names: look these "
+            "through"
+        )
+
+
 def _check(path: Path, names: Sequence[str]) -> int:
+    _refuse_chrome(path)
     with readable(path) as export:
         leaks = find_leaks(export, names)
     for leak in leaks:
@@ -88,6 +104,7 @@ def _check(path: Path, names: Sequence[str]) -> int:
 
 def _scrub(source: Path, target: Path, selector: RangeSelector | None, names: Sequence[str]) -> None:
     """Write beside the target, look for leaks, and only then give it its name."""
+    _refuse_chrome(source)
     if target.exists() and target.samefile(source):
         raise LaunchgapError(f"{target}: is the input; give another name, the original is not overwritten")
     with readable(source) as export:

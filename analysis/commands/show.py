@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.commands.reports import check_names, list_reports
 from commandline import EXIT_USER_ERROR, Parser, require_writable, write_bytes_atomic
 from contract import LaunchgapError
 
@@ -26,11 +27,12 @@ TABLES = (
 _TOP_OF_TEXT = 10
 _FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "md"}
 _DESCRIPTION = """\
-Show what an Nsight Systems trace holds: GPUs, processes, streams, NVTX ranges, launches, kernels, graphs.
+Show what a trace of Nsight Systems or torch.profiler holds: GPUs, processes, streams, ranges, launches,
+kernels, graphs.
 
-TRACE is a .sqlite file that `nsys export --type sqlite` wrote, the same packed as .sqlite.gz, or a .nsys-rep
-report, which is exported on the fly with the nsys of this machine. It is never changed. Traces of any program
-will do, not only launchgap's own."""
+TRACE is a .sqlite file that `nsys export --type sqlite` wrote, the same packed as .sqlite.gz, a .nsys-rep
+report, which is exported on the fly with the nsys of this machine, or the .json or .json.gz of torch.profiler
+(export_chrome_trace). It is never changed. Traces of any program will do, not only launchgap's own."""
 _EPILOG = """\
 first look       python -m analysis trace.nsys-rep
                  an overview; under "Ranges worth looking at" it proposes what to ask for next
@@ -39,6 +41,8 @@ one range        python -m analysis trace.sqlite --range forward
 part of a trace  python -m analysis trace.sqlite --device 0 --between 1.5 2
                  device 0, launched between 1.5 and 2 seconds after the session's start
 for a program    python -m analysis trace.sqlite --table kernels --format csv -o kernels.csv
+NVIDIA's report  python -m analysis trace.sqlite --report cuda_gpu_kern_sum
+                 the numbers of `nsys stats`, without nsys; --list-reports names all of them
 
 Findings (fatal, warning, note) say what the numbers cannot be trusted for and come before them. After a fatal
 one no numbers are shown and the exit code is 2. docs/any-trace.md explains every table and column.
@@ -49,6 +53,7 @@ Other commands: python -m analysis scrub --help, python -m analysis perfetto --h
 def main(argv: Sequence[str] | None = None) -> int:
     """Show one trace; the exit code is 2 where a fatal finding keeps its numbers back."""
     arguments = _parse(argv)
+    _check_reports(arguments)
     if arguments.output is not None:
         _check_output(arguments.output, arguments.trace)
     from analysis.commands.render import Format, finding_line, render, to_bytes
@@ -75,7 +80,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("trace", type=Path, metavar="TRACE", help=".sqlite, .sqlite.gz or .nsys-rep file")
+    parser.add_argument(
+        "trace", type=Path, metavar="TRACE", help=".sqlite(.gz), .nsys-rep or .json(.gz) file"
+    )
     _add_selection(parser)
     _add_output(parser)
     arguments = parser.parse_args(_spaced(sys.argv[1:] if argv is None else argv))
@@ -85,10 +92,28 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
+class _ListReports(argparse.Action):
+    """Like --help: it needs no trace."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **others: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=others["help"])
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        sys.stdout.write(list_reports())
+        parser.exit()
+
+
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what to look at").add_argument
-    add("--range", metavar="NAME", help="the instances of this NVTX range, by its whole name")
-    add("--domain", metavar="NAME", help="only NVTX ranges of this domain; '' is the one without a name")
+    add("--range", metavar="NAME", help="the instances of this range, by its whole name")
+    add(
+        "--report",
+        action="append",
+        metavar="NAME",
+        help="a report as `nsys stats` or `nsys analyze` makes it; may be given more than once",
+    )
+    add("--list-reports", action=_ListReports, help="name all reports and exit")
+    add("--domain", metavar="NAME", help="only ranges of this NVTX domain; '' is the one without a name")
     add("--process", type=int, metavar="PID", help="only what this process did")
     add("--device", type=int, metavar="N", help="only GPU work on this CUDA device, and its launches")
     add(
@@ -136,6 +161,20 @@ def _spaced(words: Sequence[str]) -> list[str]:
     return spaced
 
 
+def _check_reports(arguments: argparse.Namespace) -> None:
+    """Refuse wrong names, and what does not go with reports, before anything is read."""
+    if arguments.report is None:
+        return
+    check_names(arguments.report)
+    if arguments.range is not None:
+        raise LaunchgapError(
+            "--report and --range: a report is of a trace or a part of it, never of one range; leave one of "
+            "them out, or cut the trace with --between"
+        )
+    if arguments.table is not None:
+        raise LaunchgapError("--report and --table: a report is a table of its own; leave one of them out")
+
+
 def _check_output(output: Path, trace: Path) -> None:
     if output.is_dir():
         raise LaunchgapError(f"{output}: is a folder; give the name of a file in it")
@@ -153,6 +192,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         tables=tuple(arguments.table or ()),
         force=arguments.force,
         full=arguments.full,
+        reports=tuple(dict.fromkeys(arguments.report or ())),
     )
 
 

@@ -1,75 +1,67 @@
-"""Puts together what `python -m analysis TRACE` shows: of the whole trace, or of one NVTX range."""
+"""Puts together what `python -m analysis TRACE` shows: all of it, one range, or NVIDIA's reports."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
-import pandas as pd
-
-from analysis import overview, schema
+from analysis import schema
 from analysis.aggregate import Summary, summarise
+from analysis.chrome_events import is_chrome_trace
+from analysis.chrome_trace import read_any_trace
 from analysis.commands import large, ranges
-from analysis.commands.about import About, read_about
+from analysis.commands.about import About, about_trace, read_about
 from analysis.commands.export import readable
+from analysis.commands.facts import content_facts, origin_facts, reader_findings, selection_facts
+from analysis.commands.progress import Steps
+from analysis.commands.reports import report_sections
 from analysis.commands.sections import Fact, Section, View
-from analysis.commands.select import (
-    Selection,
-    devices,
-    domain_name,
-    domain_shown,
-    processes,
-    select,
-    span_ns,
-)
+from analysis.commands.select import Selection, domain_name, domain_shown, select
+from analysis.commands.whole import FULL_NAME, SHARES, tip, whole_sections
 from analysis.commands.words import shown
 from analysis.finding import Finding
 from analysis.findings import inspect
-from analysis.overview import Work, work_of
-from analysis.summaries import api_summary, kernel_summary
-from analysis.trace import Trace, read_trace
+from analysis.overview import work_of
+from analysis.trace import Trace
 from contract import LaunchgapError
 
-_PROPOSALS = "proposals"
 FATAL = "fatal"
 """Severity of a finding after which no number is shown unless asked for."""
 
-_NS_PER_S = 1e9
-_FULL_NAME = ("full_name",)
-_SHARES = "Times are in microseconds; the share is of the time of all rows, not of any wall time."
 _HIDDEN_KERNELS = (
     "{count} of {n} instances replayed a graph that the trace shows as a whole (graph mode): kernels inside "
     "it are unknown, and those beside it would mislead. Capture with --cuda-graph-trace=node to see them."
 )
-
-
 _INSTANCE_NOTE = (
     "GPU busy is the union of kernels, copies and sets on each device, the span runs from the first start to "
     "the last end, and launch_api_us is the time inside launch calls: all of what the instance launched, "
     "whenever the GPU ran it. A '-' is not in the trace, which is never zero."
 )
-_RANGE_DETAILS = ("launching_instances", "operations", "min_us", "max_us")
 _WITHHELD = "No numbers are shown because of what is fatal above; --force shows them all the same."
+_STEPS = 3  # reading, looking for what qualifies the numbers, finding out what launched what
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: a part of the trace, a range or the whole, tables by name (none: the usual ones)."""
+    """What is asked for: a part of the trace, a range or the whole, tables by name (none: the usual ones).
+
+    `reports` are NVIDIA's, by name; with any of them nothing else is shown.
+    """
 
     selection: Selection
     range_name: str | None
     tables: tuple[str, ...]
     force: bool
     full: bool = False
+    reports: tuple[str, ...] = ()
 
     @property
     def is_summary(self) -> bool:
         """Whether a very large trace need only be summed up for this."""
         simple = self.selection.is_everything and self.range_name is None and not self.full
-        return simple and set(self.tables) <= set(large.TABLES)
+        return simple and not self.reports and set(self.tables) <= set(large.TABLES)
 
 
 def view_trace(path: Path, request: Request) -> tuple[View, bool]:
@@ -78,128 +70,67 @@ def view_trace(path: Path, request: Request) -> tuple[View, bool]:
     Raises:
         LaunchgapError: the file cannot be read or used, or the request asks for what it does not have.
     """
-    with readable(path) as export:
-        with schema.open_database(export) as database:
-            about = read_about(database)
-            events = large.events(database)
-        if events > large.LARGE_EVENTS and request.is_summary:
-            _tell(f"{path}: summing up {events:,} events")
+    # Checks and some reports look into the file again, so an export stays until all tables are made.
+    with readable(path) as export, Steps(_STEPS) as steps:
+        about, events = _glance(export)
+        is_large = events > large.LARGE_EVENTS
+        if is_large and request.is_summary:
+            steps.begin(f"summing up {events:,} events of {path.name}")
             return _large_view(path, summarise(export), about, request, events)
-        trace = read_trace(export)
-    findings = (*_warnings(trace), *inspect(trace))
+        size = f"all {events:,} events ({large.memory_gib(events):.1f} GiB) of " if is_large else ""
+        steps.begin(f"reading {size}{path.name}")
+        trace = read_any_trace(export)
+        steps.begin("looking for what qualifies its numbers")
+        notes = large.report_findings(events) if is_large and request.reports else ()
+        findings = (*reader_findings(trace), *inspect(trace), *notes)
+        about = about_trace(trace) if is_chrome_trace(export) else about
+        return _view(path, trace, about, findings, request, steps)
+
+
+def _glance(export: Path) -> tuple[About, int]:
+    """What an export says beside its events, and how many there are; a Chrome trace cannot tell quickly."""
+    if is_chrome_trace(export):
+        return About((), {}, {}), 0
+    with schema.open_database(export) as database:
+        return read_about(database), large.events(database)
+
+
+def _view(
+    path: Path, trace: Trace, about: About, findings: tuple[Finding, ...], request: Request, steps: Steps
+) -> tuple[View, bool]:
+    facts = origin_facts(trace, about)
     if _keeps_back(findings, request):
-        facts = _facts(work_of(trace), about, Selection())
+        facts |= content_facts(work_of(trace))
         return View("trace-findings", str(path), facts, findings, (), _WITHHELD), True
+    steps.begin("finding what launched what")
     selected = select(trace, request.selection)
+    if request.reports:
+        facts |= selection_facts(request.selection)
+        sections = _chosen(report_sections(selected, request.reports), (), steps)
+        return View("trace-reports", str(path), facts, findings, sections), False
     work = work_of(selected)
-    facts = _facts(work, about, request.selection)
+    facts |= content_facts(work) | selection_facts(request.selection)
     if request.range_name is not None:
-        sections = _chosen(_of_range(trace, selected, request), request.tables)
         facts |= {"range": request.range_name}
+        sections = _chosen(_of_range(trace, selected, request), request.tables, steps)
         return View("trace-range", str(path), facts, findings, sections), False
-    sections = _chosen(_of_whole(path, work, about), request.tables)
-    return View("trace-overview", str(path), facts, findings, sections, _tip(sections)), False
-
-
-def _tell(line: str) -> None:
-    """One line for whoever waits at a terminal."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"{shown(line, 1_000)}\n")
+    sections = _chosen(whole_sections(path, work, about), request.tables, steps)
+    return View("trace-overview", str(path), facts, findings, sections, tip(sections)), False
 
 
 def _large_view(
     path: Path, summary: Summary, about: About, request: Request, events: int
 ) -> tuple[View, bool]:
-    findings = (*_warnings(summary.rest), *large.findings(summary, events))
-    facts = large.facts(summary) | {"capture_flags": about.flags}
+    findings = (*reader_findings(summary.rest), *large.findings(summary, events))
+    facts: dict[str, Fact] = origin_facts(summary.rest, about) | large.facts(summary)
     if _keeps_back(findings, request):
         return View("trace-findings", str(path), facts, findings, (), _WITHHELD), True
-    sections = _chosen(large.sections(summary, _SHARES, _FULL_NAME), request.tables)
+    sections = _chosen(large.sections(summary, SHARES, FULL_NAME), request.tables)
     return View("trace-summary", str(path), facts, findings, sections), False
 
 
 def _keeps_back(findings: Sequence[Finding], request: Request) -> bool:
     return any(finding.severity == FATAL for finding in findings) and not request.force
-
-
-def _warnings(trace: Trace) -> list[Finding]:
-    """What the reader of the file has to say, as findings."""
-    found = []
-    for sentence in trace.warnings:
-        what, _, rest = sentence.partition(": ")
-        effect, _, remedy = rest.partition("; ")
-        found.append(Finding("warning", what, 1, effect, remedy or "compare a total with `nsys stats`"))
-    return found
-
-
-def _facts(work: Work, about: About, selection: Selection) -> dict[str, Fact]:
-    """What the trace is and how much is in it; of a selection, in the selected part."""
-    trace = work.trace
-    span = span_ns(trace)
-    facts: dict[str, Fact] = {
-        "nsys_version": trace.nsys_version,
-        "export_schema": trace.export_schema,
-        "capture_flags": about.flags,
-        "graph_trace_mode": None if trace.graph_trace_mode is None else str(trace.graph_trace_mode),
-        "gpus_of_host": trace.gpu_names,
-        "devices": len(devices(trace)),
-        "processes": len(processes(trace)),
-        "streams": overview.stream_count(work),
-        "nvtx_domains": int(trace.ranges["domain"].nunique()),
-        "nvtx_ranges": len(trace.ranges),
-        "api_calls": len(trace.api_calls),
-        "launches": len(work.launches),
-        "kernels": len(trace.kernels),
-        "memcpys": len(trace.memcpys),
-        "memsets": len(trace.memsets),
-        **overview.graph_facts(work),
-        "first_event_s": None if span is None else span[0] / _NS_PER_S,
-        "last_event_s": None if span is None else span[1] / _NS_PER_S,
-    }
-    return facts | _selection_facts(selection)
-
-
-def _selection_facts(selection: Selection) -> dict[str, Fact]:
-    start_ns, end_ns = selection.between_ns or (None, None)
-    told: dict[str, Fact] = {
-        "only_process": selection.process,
-        "only_device": selection.device,
-        "only_from_s": None if start_ns is None else start_ns / _NS_PER_S,
-        "only_until_s": None if end_ns is None else end_ns / _NS_PER_S,
-        "only_domain": selection.domain,
-    }
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def _of_whole(path: Path, work: Work, about: About) -> dict[str, Callable[[], Section]]:
-    """Tables of the whole trace, each made only if it is shown."""
-
-    @cache
-    def table() -> pd.DataFrame:
-        return ranges.ranges_table(work)
-
-    def proposals() -> pd.DataFrame:
-        proposed = ranges.proposals(table())
-        commands = [ranges.command_for(str(path), *key) for key in _names(proposed)]
-        return proposed.assign(command=pd.Series(commands, index=proposed.index, dtype="object"))
-
-    return {
-        "devices": lambda: Section("devices", "Devices", overview.devices(work, about.gpu)),
-        "processes": lambda: Section("processes", "Processes", overview.processes(work, about.process_names)),
-        "streams": lambda: Section("streams", "Streams", overview.streams(work)),
-        "graphs": lambda: Section("graphs", "Graph replays on the GPU", overview.graphs(work)),
-        "domains": lambda: Section("domains", "NVTX domains", overview.domains(work.trace)),
-        "launches": lambda: Section(
-            "launches", "Launches", overview.launches(api_summary(work.trace)), _SHARES
-        ),
-        "kernels": lambda: Section(
-            "kernels", "Kernels", overview.kernels(kernel_summary(work.trace)), _SHARES, _FULL_NAME
-        ),
-        "ranges": lambda: Section("ranges", "NVTX ranges", table(), long=_RANGE_DETAILS),
-        _PROPOSALS: lambda: Section(
-            _PROPOSALS, "Ranges worth looking at", proposals(), ranges.RANKING, ("command",)
-        ),
-    }
 
 
 def _of_range(trace: Trace, selected: Trace, request: Request) -> dict[str, Callable[[], Section]]:
@@ -224,12 +155,14 @@ def _of_range(trace: Trace, selected: Trace, request: Request) -> dict[str, Call
             "launches", "Launches per instance", found.launches, "Means of all instances, and of all calls."
         ),
         Section("instance_launches", "Launches of each instance", found.launches_by_instance, quiet=True),
-        Section("kernels", "Kernels per instance", found.kernels, hidden or _SHARES, _FULL_NAME),
+        Section("kernels", "Kernels per instance", found.kernels, hidden or SHARES, FULL_NAME),
     )
     return {section.name: partial(replace, section) for section in sections}
 
 
-def _chosen(sections: Mapping[str, Callable[[], Section]], names: Sequence[str]) -> tuple[Section, ...]:
+def _chosen(
+    sections: Mapping[str, Callable[[], Section]], names: Sequence[str], steps: Steps | None = None
+) -> tuple[Section, ...]:
     """Tables in the order they were asked for; all of them where none was."""
     for name in names:
         if name not in sections:
@@ -237,21 +170,12 @@ def _chosen(sections: Mapping[str, Callable[[], Section]], names: Sequence[str])
                 f"--table {name}: not among the tables here, which are {', '.join(sections)}; --range NAME "
                 "has those of one range, the command without it those of the whole trace"
             )
-    if not names:
-        return tuple(make() for make in sections.values())
-    return tuple(replace(sections[name](), quiet=False) for name in dict.fromkeys(names))
-
-
-def _names(table: pd.DataFrame) -> list[tuple[str, str]]:
-    """Name and domain of each range."""
-    return list(zip(table["name"].astype(str), table["domain"].astype(str), strict=True))
-
-
-def _tip(sections: Sequence[Section]) -> str:
-    """What to look at next, where the proposals are shown."""
-    for section in sections:
-        if section.name == _PROPOSALS and section.table.empty:
-            return "No range repeats and launches GPU work: the tables above are all there is to see."
-        if section.name == _PROPOSALS:
-            return f"Next: {section.table['command'].iloc[0]}" if section.table["command"].iloc[0] else ""
-    return ""
+    wanted = list(dict.fromkeys(names)) or list(sections)
+    made = []
+    for position, name in enumerate(wanted):
+        if steps is not None:
+            steps.expect(len(wanted) if not position else 0)
+            steps.begin(f"making the table {name}")
+        section = sections[name]()
+        made.append(replace(section, quiet=False) if names else section)
+    return tuple(made)

@@ -1,6 +1,8 @@
 import gzip
 import hashlib
+import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,28 @@ def test_read_only_folder(tmp_path: Path) -> None:
 def test_query_of_a_missing_table_is_told_as_damage(tmp_path: Path) -> None:
     with open_sqlite(small_trace(tmp_path)) as database, pytest.raises(LaunchgapError, match="no such table"):
         database.query("SELECT * FROM nowhere")
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_a_file_whose_writer_left_a_journal_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "trace.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+    connection.close()
+    journal = path.with_name(path.name + suffix)
+    journal.write_bytes(b"")
+    with open_sqlite(path) as database:
+        assert database.has("StringIds")
+    journal.write_bytes(b"rows")
+    with pytest.raises(LaunchgapError, match="still being written"), open_sqlite(path):
+        pass
+
+
+def test_a_folder_name_that_is_no_text_can_be_read_from(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/gr\xfcn"))
+    folder.mkdir()
+    path = folder / "trace.sqlite"
+    with closing(sqlite3.connect(os.fsencode(path))) as connection:
+        connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+    with open_sqlite(path) as database:
+        assert database.has("StringIds")

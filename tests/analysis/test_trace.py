@@ -5,7 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.launches import launch_calls
 from analysis.leaks import find_leaks
+from analysis.schema import HOST_DEVICE, NO_ID
 from analysis.trace import DEFAULT_DOMAIN, read_trace
 from contract import TraceMode
 from tests.analysis.trace_file import EXAMPLES, PROCESS, THREAD, TraceFile
@@ -151,3 +153,80 @@ def test_one_name_under_two_ids_is_one_name(tmp_path: Path) -> None:
     kernels = read_trace(file.save()).kernels
     assert kernels["name"].tolist() == ["k", "k"]
     assert len(kernels["name"].cat.categories) == 1
+
+
+def test_several_processes_devices_streams_and_green_contexts(tmp_path: Path) -> None:
+    other = PROCESS + (1 << 24)
+    file = TraceFile(tmp_path / "t.sqlite")
+    places = [(PROCESS, 0, 7, None), (PROCESS, 1, 7, None), (PROCESS, 1, 13, 2), (other, 0, 7, 5)]
+    for start, (process, device, stream, green) in enumerate(places):
+        call = file.call("cuLaunchKernelEx", start, start, thread=process | 9, correlation=3)
+        values = {"globalPid": process, "deviceId": device, "streamId": stream, "greenContextId": green}
+        file.kernel("k", 10 + start, 11 + start, call, **values)
+    trace = read_trace(file.save())
+    columns = ["process", "device", "stream", "green_context"]
+    expected = [(*place[:3], NO_ID if place[3] is None else place[3]) for place in places]
+    assert list(trace.kernels[columns].itertuples(index=False, name=None)) == expected
+    assert trace.device_count == 2
+    assert trace.api_calls["process"].tolist() == [PROCESS] * 3 + [other]
+    assert launch_calls(trace.api_calls)["kind"].tolist() == ["kernel"] * 4
+
+
+def test_green_contexts_of_a_schema_that_knows_none(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite", "3.0.0")
+    file.launch("k", (0, 1), (2, 3))
+    assert read_trace(file.save()).kernels["green_context"].tolist() == [NO_ID]
+
+
+def test_host_nodes_are_on_no_device(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite", mode="graph")
+    file.replay(0, 9, 1, deviceId=HOST_DEVICE)
+    file.replay(10, 19, 2, deviceId=3)
+    trace = read_trace(file.save())
+    assert trace.device_count == 1
+    assert trace.graph_launches["device"].tolist() == [HOST_DEVICE, 3]
+
+
+@pytest.mark.parametrize("start", [-(2**40), -1, 0, 2**50, 2**62 + 2**61])
+def test_times_of_any_size(tmp_path: Path, start: int) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    file.range("r", start, start + 7)
+    file.launch("k", (start, start + 3), (start + 4, start + 9))
+    trace = read_trace(file.save())
+    for table, first, last in ((trace.kernels, 4, 9), (trace.api_calls, 0, 3), (trace.ranges, 0, 7)):
+        assert table["start_ns"].tolist() == [start + first]
+        assert table["end_ns"].tolist() == [start + last]
+
+
+def test_ids_of_any_size(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    ids = (0, 2**31, 2**32 + 5, 2**40, -7)
+    for place, number in enumerate(ids):
+        file.kernel("k", place, place + 1, number, globalPid=-(2**63) + place, graphNodeId=2**63 - 1 - place)
+    kernels = read_trace(file.save()).kernels
+    assert kernels["correlation"].tolist() == list(ids)
+    assert kernels["process"].tolist() == [-(2**63) + place for place in range(5)]
+    assert kernels["graph_node"].tolist() == [2**63 - 1 - place for place in range(5)]
+
+
+def test_small_tables_only(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    file.requests((0, 100))
+    file.launch("k", (10, 20), (30, 40))
+    file.memset(50, 60, file.call("cudaMemsetAsync", 21, 22), deviceId=4)
+    whole, small = read_trace(file.save()), read_trace(file.path, small_tables_only=True)
+    assert small.kernels.empty
+    assert small.api_calls.empty
+    assert list(small.kernels.columns) == list(whole.kernels.columns)
+    pd.testing.assert_frame_equal(small.memsets, whole.memsets)
+    pd.testing.assert_frame_equal(small.ranges, whole.ranges)
+    assert small.device_count == 1
+
+
+def test_graph_nodes_of_a_real_trace() -> None:
+    trace = read_trace(EXAMPLES["graph.node"])
+    nodes, used = trace.graph_nodes, set(trace.kernels["graph_node"]) - {NO_ID}
+    assert len(nodes) == 1060
+    assert used
+    assert used <= set(nodes["graph_node"])
+    assert read_trace(EXAMPLES["eager.node"]).graph_nodes.empty

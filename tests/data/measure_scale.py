@@ -1,7 +1,8 @@
 """Measures the reader on large traces, beside `nsys stats`: `python -m tests.data.measure_scale`.
 
-For each size a trace is made of a real one, read in a process of its own, and deleted. The table on stdout is the one
-in docs/trace-reader.md. Ten million kernels take about 2 GB of disk and, with nsys, some minutes.
+For each size a trace is made of a real one, read in a process of its own, and deleted. The table on stdout
+is the one in docs/trace-reader.md. Ten million kernels take about 2 GB of disk and, with nsys, some
+minutes.
 """
 
 from __future__ import annotations
@@ -25,11 +26,18 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "tests/data/traces/h200-gpt2-fp32-baseline-trace-node.sqlite.gz"
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 
-SUM_UP = "import sys, pathlib, analysis.aggregate as a; a.summarise(pathlib.Path(sys.argv[1]))"
+SUM_UP = (
+    "import sys, pathlib, analysis.aggregate as a; a.summarise(pathlib.Path(sys.argv[1]), count_ranges={})"
+)
 OVERVIEW = "-m", "analysis"
 REPORTS = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum", "nvtx_sum", "nvtx_kern_sum")
-"""Reports of `nsys stats` that hold what `summarise` gives; the last for the counts by range."""
+"""Reports of `nsys stats` with the same tables; the last one is for the counts by range."""
 OLD_REPORTS = ("gpukernsum", "cudaapisum", "gpumemtimesum", "nvtxsum", "nvtxkernsum")
+
+TITLES = (
+    *("kernels", "file MB", "summaries s", "CPU s", "MB", "nsys s", "ratio"),
+    *("with ranges s", "CPU s", "MB", "nsys s", "ratio", "overview s", "MB"),
+)
 
 _MIB = 2**20
 
@@ -54,33 +62,32 @@ def cost(command: Sequence[str]) -> Cost:
     return Cost(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
-def ours(path: Path) -> Cost:
+def ours(path: Path, *, count_ranges: bool = True) -> Cost:
     """What it takes to sum a trace up, interpreter and imports included."""
-    return cost([sys.executable, "-c", SUM_UP, str(path)])
+    return cost([sys.executable, "-c", SUM_UP.format(count_ranges), str(path)])
 
 
-def nsys_stats(nsys: str, path: Path) -> Cost:
+def nsys_stats(nsys: str, path: Path, *, count_ranges: bool = True) -> Cost:
     """What `nsys stats` takes for the same tables, by whichever names it knows them."""
     told = subprocess.run([nsys, "stats", "--help-reports"], capture_output=True, text=True, check=False)
     names = REPORTS if REPORTS[0] in told.stdout + told.stderr else OLD_REPORTS
-    command = [nsys, "stats", "--force-export=false", "--format", "csv", "--report", ",".join(names)]
-    return cost([*command, str(path)])
+    kept = ",".join(names if count_ranges else names[:-1])
+    return cost([nsys, "stats", "--force-export=false", "--format", "csv", "--report", kept, str(path)])
 
 
-def row(kernels: int, size_bytes: int, summed: Cost, shown: Cost, theirs: Cost | None) -> str:
-    """One line of the table."""
-    cells = [
-        f"{kernels:,}",
-        f"{size_bytes / _MIB:,.0f}",
-        f"{summed.wall_s:.2f}",
-        f"{summed.cpu_s:.2f}",
-        f"{summed.resident_bytes / _MIB:,.0f}",
-        f"{shown.wall_s:.2f}",
-        f"{shown.resident_bytes / _MIB:,.0f}",
-        f"{theirs.wall_s:.2f}" if theirs else "-",
-        f"{theirs.wall_s / summed.wall_s:.1f}" if theirs else "-",
-    ]
-    return f"| {' | '.join(cells)} |"
+def measure(path: Path, nsys: str | None, repeat: int) -> list[str]:
+    """Cells of one size: with and without counts by range, then the whole overview; the best of some runs."""
+    cells = []
+    for count_ranges in (False, True):
+        best = min(ours(path, count_ranges=count_ranges) for _ in range(repeat))
+        cells += [f"{best.wall_s:.1f}", f"{best.cpu_s:.1f}", f"{best.resident_bytes / _MIB:,.0f}"]
+        if nsys is None:
+            cells += ["-", "-"]
+        else:
+            theirs = min(nsys_stats(nsys, path, count_ranges=count_ranges) for _ in range(repeat))
+            cells += [f"{theirs.wall_s:.1f}", f"{theirs.wall_s / best.wall_s:.1f}"]
+    shown = min(cost([sys.executable, *OVERVIEW, str(path)]) for _ in range(repeat))
+    return [*cells, f"{shown.wall_s:.1f}", f"{shown.resident_bytes / _MIB:,.0f}"]
 
 
 def main() -> int:
@@ -93,22 +100,14 @@ def main() -> int:
     parser.add_argument("--without-nsys", action="store_true", help="leave nsys stats out")
     args = parser.parse_args()
     nsys = None if args.without_nsys else shutil.which("nsys")
-    lines = []
+    lines = [f"| {' | '.join(TITLES)} |", "|" + "---:|" * len(TITLES)]
     with tempfile.TemporaryDirectory() as folder:
         for kernels in tqdm(args.kernels, disable=None, delay=2, unit=" sizes"):
             path = Path(folder) / f"{kernels}.sqlite"
             count = multiply(args.source, path, kernels, args.processes)
-            rounds = range(args.repeat)
-            summed = min(ours(path) for _ in rounds)
-            shown = min(cost([sys.executable, *OVERVIEW, str(path)]) for _ in rounds)
-            theirs = min(nsys_stats(nsys, path) for _ in rounds) if nsys else None
-            lines.append(row(count, path.stat().st_size, summed, shown, theirs))
+            size = f"{path.stat().st_size / _MIB:,.0f}"
+            lines.append(f"| {' | '.join([f'{count:,}', size, *measure(path, nsys, args.repeat)])} |")
             path.unlink()
-    titles = (
-        "kernels, file (MB), summed up (s), CPU (s), memory (MB), overview (s), memory (MB), nsys (s), ratio"
-    )
-    header = titles.replace(", ", " | ")
-    lines = [f"| {header} |", "|" + "---:|" * (titles.count(", ") + 1), *lines]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 

@@ -1,9 +1,10 @@
 """Makes a large trace from a real one: `python -m tests.data.multiply_trace SOURCE OUT --kernels 10000000`.
 
-The source is laid out again and again. Each repetition of a process comes later than the one before it and has
-correlation ids of its own, so that every kernel still finds its launch call and every call its range. With
-several processes (or devices) the repetitions are dealt out to them in turn: processes then run side by side and
-use the same correlation ids, as real ones do. Names, durations and the order of calls stay those of the source.
+The source is laid out again and again. Each repetition of a process comes later than the one before it and
+has correlation ids of its own, so that every kernel still finds its launch call and every call its range.
+With several processes (or devices) the repetitions are dealt out to them in turn: processes then run side
+by side and use the same correlation ids, as real ones do. Names, durations and the order of calls stay
+those of the source.
 """
 
 from __future__ import annotations

@@ -83,3 +83,10 @@ def test_without_nsys_a_report_is_one_line(report: Path) -> None:
     told = analysis(report, **environ).complaint
     assert "LAUNCHGAP_NSYS" in told
     assert "give a .sqlite export" in told
+
+
+def test_nvidias_reports_look_into_the_export_while_it_is_there(report: Path) -> None:
+    names = ("gpu_gaps", "nvtx_gpu_proj_trace")
+    ran = analysis(report, *(word for name in names for word in ("--report", name)), "--format", "json")
+    assert ran.code == 0, ran
+    assert list(json.loads(ran.out)["tables"]) == list(names)
