@@ -164,6 +164,14 @@ def test_work_beside_the_replay_is_told_and_counted_once(tmp_path: Path) -> None
     assert table.loc["copy host to device", "eager_shape"] == "400 bytes"
 
 
+def test_work_beside_the_replay_is_shared_out_over_the_rows_of_its_kernel(tmp_path: Path) -> None:
+    eager = request_of(tmp_path, "eager", [[("a", 1)]])
+    graph = request_of(tmp_path, "graph", [[("a", 1)]], graph=True, beside=(("a", 1), ("a", 1)))
+    table = match_kernels(eager, graph)
+    assert told(table) == [("same", "a", 1, 1), ("extra", "a", 0, 2)]
+    assert table["outside_calls_per_request"].tolist() == pytest.approx([2 / 3, 4 / 3])
+
+
 def test_copies_differ_by_direction_and_size(tmp_path: Path) -> None:
     eager = request_of(tmp_path, "eager", [[("a", 1)]], copies=(1, 2, 77))
     graph = request_of(tmp_path, "graph", [[("a", 1)]], graph=True, copies=(1, 8))

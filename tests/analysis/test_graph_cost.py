@@ -11,7 +11,7 @@ import pytest
 from analysis.graph_cost import COST_COLUMNS, RECORD_COLUMNS, Step, graph_cost, node_counts, record_cost
 from analysis.trace import read_trace
 from tests.analysis.report_samples import latency_record
-from tests.analysis.trace_file import THREAD, TraceFile
+from tests.analysis.trace_file import PROCESS, THREAD, TraceFile
 
 REFERENCE = Path(__file__).resolve().parents[2] / "profiles" / "reference"
 
@@ -50,7 +50,7 @@ def test_captures_of_two_threads_are_kept_apart(tmp_path: Path) -> None:
         file.call("cudaStreamBeginCapture_v10000", start, start + 10, thread=thread)
         file.call("cudaStreamEndCapture_v10000", start + 200, start + 300, thread=thread)
     file.call("cudaStreamBeginCapture_v10000", 900, 910)  # never ended
-    file.call("cudaStreamEndCapture_v10000", 950, 960, thread=THREAD + 1)  # never begun
+    file.call("cudaStreamEndCapture_v10000", -20, -10, thread=THREAD + 1)  # never begun
     table = cost_of(file)
     assert table["calls"].to_dict()["stream capture"] == 2
     assert table["total_us"].to_dict()["stream capture"] == pytest.approx(0.6)
@@ -65,6 +65,16 @@ def test_each_graph_has_a_first_launch(tmp_path: Path) -> None:
             file.kernel("k", at, at + 5, replay, graphNodeId=(graph << 32) + node)
     table = cost_of(file)
     assert (table["calls"].to_dict()["first launch"], table["calls"].to_dict()["replay launch"]) == (2, 3)
+
+
+def test_graphs_of_two_processes_are_kept_apart(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite", mode="graph")
+    for process in (PROCESS, PROCESS + (1 << 24)):
+        for start in (0, 100):
+            replay = file.call("cudaGraphLaunch_v10000", start, start + 10, thread=process | 1)
+            file.replay(start + 20, start + 90, replay, globalPid=process)
+    calls = cost_of(file)["calls"].to_dict()
+    assert (calls["first launch"], calls["replay launch"]) == (2, 2)
 
 
 def test_graphs_that_cannot_be_told_apart_have_one_first_launch(tmp_path: Path) -> None:

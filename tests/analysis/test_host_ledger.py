@@ -112,6 +112,25 @@ def test_nested_calls_count_once_under_the_outermost(tmp_path: Path) -> None:
     assert ledger["launches_calls"].tolist() == [1]
 
 
+def test_a_nested_call_that_starts_with_the_outer_one_is_still_nested(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    file.requests((0, 100))
+    file.call("cuMemAlloc_v2", 10, 30)
+    file.call("cudaLaunchKernel_v7000", 10, 50)
+    assert parts(ledger_of(file)) == [[40, 0, 0, 0, 0, 60]]
+
+
+def test_calls_that_touch_the_range_are_not_in_it(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    file.requests((100, 200))
+    file.call("cudaMalloc_v3020", 50, 100)
+    file.call("cudaMalloc_v3020", 120, 130)
+    file.call("cudaMalloc_v3020", 200, 260)
+    ledger = ledger_of(file)
+    assert parts(ledger) == [[0, 0, 0, 10, 0, 90]]
+    assert ledger["allocations_calls"].tolist() == [1]
+
+
 def test_calls_across_the_ends_count_inside_only(tmp_path: Path) -> None:
     file = TraceFile(tmp_path / "t.sqlite")
     file.requests((100, 200), (300, 310))

@@ -108,6 +108,15 @@ def test_all_work_after_the_range_leaves_all_head(tmp_path: Path) -> None:
     assert parts_of(file) == [[100, 0, 0, 0, 0]]
 
 
+def test_work_that_only_touches_the_range_is_not_in_it(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    file.requests((100, 200), (300, 400))
+    file.launch("ends where the range begins", (110, 120), (80, 100))
+    file.launch("in it", (301, 302), (310, 320))
+    file.launch("begins where the range ends", (303, 304), (400, 420))
+    assert parts_of(file) == [[100, 0, 0, 0, 0], [10, 10, 0, 0, 80]]
+
+
 def test_overlapping_work_is_busy_once(tmp_path: Path) -> None:
     file = TraceFile(tmp_path / "t.sqlite")
     file.requests((0, 100))
