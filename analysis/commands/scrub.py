@@ -86,8 +86,7 @@ def _refuse_chrome(path: Path) -> None:
     if is_chrome_trace(path):
         raise LaunchgapError(
             f"{path}: is a Chrome trace, and scrub knows the tables of nsys only; `python -m analysis "
-            "perfetto` writes a copy with nothing but CUDA calls, GPU work, ranges and their names: look these "
-            "through"
+            "perfetto` copies nothing but CUDA calls, GPU work, ranges and their names; look these through"
         )
 
 

@@ -1,4 +1,4 @@
-"""`--report`: NVIDIA's own reports, as `analysis.nvidia` makes them and its tests hold against nsys itself."""
+"""`--report`: NVIDIA's own reports as `analysis.nvidia` makes them, whose tests hold them against nsys."""
 
 from __future__ import annotations
 
