@@ -88,6 +88,14 @@ browser-test: $(installed_dev) ## install Chromium if it is missing and test the
 gpu-test: $(installed_dev) ## run the tests that need a CUDA device
 	@$(python) -m pytest -m gpu $(ARGS)
 
+.PHONY: generation
+generation: $(installed) ## measure greedy generation of one model: make generation ARGS="--model gpt2 --dtype bfloat16"
+	@$(python) scripts/generation_benchmark.py $(ARGS)
+
+.PHONY: measure-scale
+measure-scale: $(installed_dev) ## how the trace reader grows up to ten million kernels: 3 GB of disk, minutes
+	@$(python) -m tests.data.measure_scale $(ARGS)
+
 .PHONY: lint
 lint: $(installed_dev) ## check style, types, the workflow and the shell scripts
 	@$(bin)/python -m ruff check .

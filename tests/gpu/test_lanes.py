@@ -25,7 +25,7 @@ def model() -> GPT2LMHeadModel:
     """Wide enough for products that cuBLAS splits, whose parts go through its buffer."""
     torch.manual_seed(0)
     config = GPT2Config(n_layer=2, n_positions=256, bos_token_id=None, eos_token_id=None)
-    made = GPT2LMHeadModel(config).eval()
+    made: GPT2LMHeadModel = GPT2LMHeadModel(config).eval()
     nn.Module.to(made, DEVICE, torch.bfloat16)
     return made
 
