@@ -8,7 +8,12 @@ from collections.abc import Sequence
 
 from commandline import run_command
 
-COMMANDS = {"scrub": "analysis.commands.scrub", "perfetto": "analysis.commands.perfetto"}
+COMMANDS = {
+    "scrub": "analysis.commands.scrub",
+    "perfetto": "analysis.commands.perfetto",
+    "blockers": "analysis.commands.blockers",
+    "predict": "analysis.commands.predict",
+}
 """First words that are commands; any other first word is a trace to look at."""
 
 DEFAULT = "analysis.commands.show"
