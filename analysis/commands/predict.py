@@ -1,0 +1,129 @@
+"""Predict what a CUDA graph would take, from the trace of the eager run alone.
+
+BASELINE is the eager run's trace, as for `python -m analysis TRACE`. Its requests are launchgap's own ranges,
+or those that --range names. The calibration of the GPU is made once, without any model, by
+`python -m scripts.calibrate`. With --latency the prediction is put beside the measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.commands.show import FORMATS
+from commandline import Parser, require_writable, run_command, write_bytes_atomic, write_text_atomic
+from contract import LaunchgapError
+
+# pandas takes longer to load than --help may take, so what needs it is imported where it is used.
+if TYPE_CHECKING:
+    from analysis.commands.predict_view import Request
+
+_TOP = 10
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Predict one trace.
+
+    Raises:
+        LaunchgapError: no calibration, or the trace is no baseline.
+    """
+    arguments = _parse(argv)
+    if arguments.calibration is None:
+        raise LaunchgapError(
+            "predict: needs --calibration FILE, the launch costs of the GPU; make one on that GPU by "
+            "`python -m scripts.calibrate -o calibration.json`, which takes a minute and no model"
+        )
+    _check_outputs(arguments)
+    from analysis.commands.predict_view import predict_view
+    from analysis.commands.render import Format, finding_line, render, to_bytes
+    from analysis.tables import csv_text
+
+    view, history = predict_view(arguments.baseline, _request(arguments))
+    form = Format(arguments.format)
+    readable = form in (Format.TABLE, Format.MARKDOWN)
+    told = to_bytes(render(view, form, _TOP if readable else None))
+    if arguments.output is not None or form is Format.CSV:
+        sys.stderr.write("".join(f"{finding_line(finding)}\n" for finding in view.findings))
+    if arguments.scores is not None and history is not None:
+        write_text_atomic(arguments.scores, csv_text(history))
+    if arguments.output is not None:
+        write_bytes_atomic(arguments.output, told)
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(told)
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m analysis predict",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("baseline", type=Path, metavar="BASELINE", help=".sqlite(.gz), .nsys-rep or .json(.gz) file")
+    add("--range", metavar="NAME", help="what requests are named (default: launchgap's own, request)")
+    add("--domain", metavar="NAME", help="their NVTX domain, where several have the name")
+    add("--device", type=int, metavar="N", help="only GPU work on this CUDA device")
+    add("--calibration", type=Path, metavar="FILE", help="what scripts.calibrate wrote on that GPU")
+    add("--latency", type=Path, metavar="FILE", help="latency.json of the case, to compare with")
+    add("--scores", type=Path, metavar="FILE", help="CSV history to put that comparison into")
+    add(
+        "--keep",
+        action="append",
+        default=[],
+        choices=("input-copy", "read-back", "packed-question"),
+        help="take this for nodes of the graph, which is left out otherwise; may be given more than once",
+    )
+    add(
+        "--extra-nodes",
+        type=int,
+        default=0,
+        metavar="N",
+        help="small kernels that the capture adds, such as an attention mask's (docs/prediction.md)",
+    )
+    add("--format", choices=FORMATS, default="table", help="(default: table)")
+    add("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the terminal")
+    return parser.parse_args(argv)
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    if arguments.extra_nodes < 0:
+        raise LaunchgapError(f"--extra-nodes {arguments.extra_nodes}: is negative; give 0 or more")
+    if arguments.scores is not None and arguments.latency is None:
+        raise LaunchgapError("--scores: there is no measurement to score by; give --latency FILE as well")
+    inputs = (arguments.baseline, arguments.calibration, arguments.latency)
+    for output in (arguments.output, arguments.scores):
+        if output is None:
+            continue
+        if output.is_dir():
+            raise LaunchgapError(f"{output}: is a folder; give a file's name")
+        if any(
+            path is not None and path.exists() and output.exists() and output.samefile(path)
+            for path in inputs
+        ):
+            raise LaunchgapError(f"{output}: is one of the inputs; give another name, it is not overwritten")
+        require_writable(output.parent)
+
+
+def _request(arguments: argparse.Namespace) -> Request:
+    from analysis.commands.predict_view import Request
+
+    return Request(
+        range_name=arguments.range,
+        domain=arguments.domain,
+        device=arguments.device,
+        calibration=arguments.calibration,
+        latency=arguments.latency,
+        scores=arguments.scores,
+        keep=tuple(dict.fromkeys(arguments.keep)),
+        extra_nodes=arguments.extra_nodes,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main))

@@ -1,0 +1,218 @@
+"""Puts together what `python -m analysis predict` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.attribute import attribute
+from analysis.calibration import Calibration, read_calibration
+from analysis.chrome_trace import read_any_trace
+from analysis.commands.export import readable
+from analysis.commands.progress import Steps
+from analysis.commands.ranges import find_range
+from analysis.commands.sections import Fact, Section, View
+from analysis.commands.select import Selection, domain_name, select
+from analysis.finding import Finding
+from analysis.findings import inspect
+from analysis.predict import Prediction, judge, pooled_table, predict
+from analysis.predict_score import measured_us, read_scores, score, scores_sentence, with_scores
+from analysis.predict_work import EagerWork, Role, eager_work
+from analysis.trace import Trace
+from contract import LaunchgapError, RangeName, Strategy, read_record
+
+_NOTE = (
+    "Of the median request, with 95 % intervals: bootstrap over the requests, and over the calibration. "
+    "docs/prediction.md has the formulas."
+)
+_SCORED = "Positive: the graph was faster than predicted. exact_gap_us would have made it exact."
+_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for; see the command's options."""
+
+    range_name: str | None
+    domain: str | None
+    device: int | None
+    calibration: Path
+    latency: Path | None
+    scores: Path | None
+    keep: tuple[str, ...]
+    extra_nodes: int
+
+
+def predict_view(path: Path, request: Request) -> tuple[View, pd.DataFrame | None]:
+    """The view of a prediction, and the history of scores with it where one was given.
+
+    Raises:
+        LaunchgapError: a file cannot be read or used, or the trace is no baseline.
+    """
+    calibration = read_calibration(request.calibration)
+    latency = None if request.latency is None else read_record(request.latency, "latency")
+    history = None if request.scores is None else read_scores(request.scores)
+    own = _own_record(path)
+    _check_case(path, own, request.latency, latency)
+    with readable(path) as export, Steps(_STEPS) as steps:
+        steps.begin(f"reading {path.name}")
+        trace = read_any_trace(export)
+        steps.begin("looking for what qualifies its numbers")
+        findings = _trusted(path, trace)
+        steps.begin("predicting")
+        work = _work(path, trace, request)
+    prediction = predict(
+        work, calibration, weight_bytes=_weight_bytes(latency, own), extra_nodes=request.extra_nodes
+    )
+    scored = score(prediction, latency, calibration) if latency is not None else None
+    if history is not None and scored is not None:
+        history = with_scores(history, scored)
+    eager_us = measured_us(latency, Strategy.EAGER.value) if latency is not None else None
+    judgement = judge(prediction, work, calibration, eager_us)
+    findings = (*findings, *_calibration_findings(calibration, trace, own))
+    findings = (*findings, *_work_findings(work), *_mask_findings(latency))
+    facts: dict[str, Fact] = {
+        "answer": judgement.answer,
+        "why": judgement.sentence,
+        "calibration": str(request.calibration),
+        "calibrated_gpu": calibration.gpu,
+        "requests": len(work.requests),
+    }
+    sections = _sections(prediction, work, scored, history)
+    return View("prediction", str(path), facts, findings, sections), history
+
+
+def _sections(
+    prediction: Prediction, work: EagerWork, scored: pd.DataFrame | None, history: pd.DataFrame | None
+) -> tuple[Section, ...]:
+    sections = [
+        Section("prediction", "The graph, predicted", pooled_table(prediction), _NOTE, whole=True),
+        Section("left_out", "What of eager is not in it", work.left_out, whole=True),
+        Section("requests", "Request by request", prediction.requests),
+    ]
+    if scored is not None:
+        note = _SCORED if len(scored) else "The latency record has no measured graph, or is of a simulation."
+        sections.insert(1, Section("score", "Beside the measurement", scored, note, whole=True))
+    if history is not None:
+        title = scores_sentence(history) or "No predictions yet"
+        sections.append(Section("scores", title, history, quiet=True, whole=True))
+    return tuple(sections)
+
+
+def _work(path: Path, trace: Trace, request: Request) -> EagerWork:
+    """The baseline's work.
+
+    Raises:
+        LaunchgapError: it is none; names the file.
+    """
+    domain = request.domain
+    chosen = None if domain is None else domain_name(domain, sorted(trace.ranges["domain"].unique()))
+    selected = select(trace, Selection(device=request.device, domain=domain))
+    selector = find_range(trace, selected, request.range_name or RangeName.REQUEST.value, chosen)
+    try:
+        return eager_work(attribute(selected, selector), [Role(role) for role in request.keep])
+    except LaunchgapError as error:
+        raise LaunchgapError(f"{path}: {error}") from error
+
+
+def _trusted(path: Path, trace: Trace) -> tuple[Finding, ...]:
+    """Findings about the trace, without notes.
+
+    Raises:
+        LaunchgapError: one is fatal, or nothing ran on a GPU.
+    """
+    if not trace.has_gpu_work:
+        raise LaunchgapError(
+            f"{path}: shows no GPU work, so there is nothing to predict from; capture the eager run on a GPU "
+            "with `-t cuda,nvtx`"
+        )
+    found = inspect(trace)
+    fatal = [finding for finding in found if finding.severity == "fatal"]
+    if fatal:
+        raise LaunchgapError(f"{path}: {fatal[0].sentence}")
+    return tuple(finding for finding in found if finding.severity == "warning")
+
+
+def _own_record(path: Path) -> Mapping[str, Any] | None:
+    """The record beside launchgap's own trace; None for a foreign one."""
+    for suffix in (".sqlite.gz", ".sqlite", ".nsys-rep", ".json.gz"):
+        beside = path.with_name(path.name.removesuffix(suffix) + ".json")
+        if path.name.endswith(suffix) and beside.is_file():
+            try:
+                return read_record(beside, "trace")
+            except LaunchgapError:
+                return None  # of something else, as any foreign trace may have one beside it
+    return None
+
+
+def _check_case(
+    path: Path, own: Mapping[str, Any] | None, other: Path | None, latency: Mapping[str, Any] | None
+) -> None:
+    if own is None or latency is None:
+        return
+    ours, theirs = (record["case"]["name"] for record in (own, latency))
+    if ours != theirs:
+        raise LaunchgapError(
+            f"{other}: of {theirs}, but {path.name} is of {ours}; give the latency record of the same case"
+        )
+
+
+def _weight_bytes(latency: Mapping[str, Any] | None, own: Mapping[str, Any] | None) -> float | None:
+    """Bytes that a forward pass reads of the weights; where that is not recorded, all of them."""
+    read = ((latency or {}).get("floor") or {}).get("weight_bytes_read")
+    if read is not None:
+        return float(read)
+    model = (latency or own or {}).get("model") or {}
+    return float(model["weight_bytes"]) if model.get("weight_bytes") else None
+
+
+def _calibration_findings(
+    calibration: Calibration, trace: Trace, own: Mapping[str, Any] | None
+) -> Iterator[Finding]:
+    environment = (own or {}).get("environment") or {}
+    traced = [str(environment["gpu"])] if environment.get("gpu") else [*trace.gpu_names]
+    if traced and calibration.gpu not in traced:
+        yield Finding(
+            "warning",
+            f"the calibration is of {calibration.gpu}, the trace of {', '.join(dict.fromkeys(traced))}",
+            1,
+            "gaps and launches of another GPU may be another length",
+            "calibrate the GPU that was traced",
+        )
+    for name, ours in (("driver", calibration.driver), ("torch", calibration.torch)):
+        theirs = environment.get(name)
+        if theirs and ours and theirs != ours:
+            yield Finding(
+                "warning",
+                f"calibrated under {name} {ours}, traced under {theirs}",
+                1,
+                "launches may cost something else",
+                "calibrate again",
+            )
+
+
+def _work_findings(work: EagerWork) -> Iterator[Finding]:
+    if work.streams > 1:
+        yield Finding(
+            "warning",
+            f"the requests' work is on {work.streams} streams",
+            work.streams,
+            "a graph may overlap more or less of it than eager did, and gaps overlap as well",
+            "take the bound for the least and the prediction for a guess",
+        )
+
+
+def _mask_findings(latency: Mapping[str, Any] | None) -> Iterator[Finding]:
+    fields = ((latency or {}).get("strategies") or {}).get(Strategy.GRAPH.value) or {}
+    if fields.get("attention_mask") == "explicit":
+        yield Finding(
+            "warning",
+            "the measured graph builds an attention mask, which eager skips",
+            1,
+            "the eager trace does not show those kernels, and the prediction is too low",
+            "add them by --extra-nodes",
+        )

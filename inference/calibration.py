@@ -1,0 +1,271 @@
+"""What launching costs on this GPU: eagerly, and as the nodes of graphs of 1 to 2,000 nodes. No model is run.
+
+Chains of operations that do next to nothing (`inference.calibration_probes`) are launched one by one and
+captured as graphs of many sizes. The graphs are then replayed by the very code that measures latencies
+(`run_request`), all in turns. docs/prediction.md has the formulas that the record is used with.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from contract import SCHEMA_VERSION, LaunchgapError
+from contract.calibration import (
+    CalibrationRecord,
+    CopyFields,
+    GraphSizeFields,
+    ProbeFields,
+    SeriesFields,
+)
+from inference.backends import Backend, CudaBackend, Graph
+from inference.calibration_probes import Probe, hold, make_probes
+from inference.calibration_traced import Stretch, traced_durations_us
+from inference.calling import Logits
+from inference.environment import describe_environment, read_clocks
+from inference.floor import read_bandwidth_bytes_per_s
+from inference.request import run_request
+
+_BURST = 100
+_US_PER_S = 1e6
+_US_PER_MS = 1e3
+_TRACED = 200
+_BANDWIDTH_READS = 3
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """How to measure: graph sizes in nodes, rounds, seconds of warm-up, and lengths of copied prompts."""
+
+    sizes: Sequence[int] = (1, 10, 50, 100, 200, 400, 1000, 2000)
+    pair_sizes: Sequence[int] = (200, 1000, 2000)
+    rounds: int = 100
+    warmup_s: float = 2.0
+    seed: int = 0
+    tokens: Sequence[int] = (50, 512, 1024)
+
+
+def require_gpu() -> torch.device:
+    """The GPU to calibrate.
+
+    Raises:
+        LaunchgapError: there is none; the CPU simulation launches nothing.
+    """
+    if not torch.cuda.is_available():
+        raise LaunchgapError(
+            f"calibrate: torch {torch.__version__} sees no GPU, and only a GPU has launch costs to measure; "
+            "run it on the machine whose GPU is asked about"
+        )
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def calibrate(
+    device: torch.device, settings: CalibrationSettings, command: Sequence[str]
+) -> CalibrationRecord:
+    """Measure all of it, in less than a minute.
+
+    Raises:
+        LaunchgapError: torch's profiler cannot see the GPU's work.
+    """
+    environment: dict[str, Any] = describe_environment(device)
+    environment["clocks_before"] = read_clocks(device)
+    backend, probes = CudaBackend(device), make_probes(device)
+    with torch.cuda.device(device), torch.no_grad():
+        series = replay_series(backend, probes, settings)
+        launches = {probe.name: _launch_series(backend, probe, settings.rounds) for probe in probes}
+        durations = _durations(probes, series)
+        copies = [_copy_fields(backend, tokens, settings.rounds) for tokens in settings.tokens]
+        bandwidths = [read_bandwidth_bytes_per_s(device) for _ in range(_BANDWIDTH_READS)]
+        close(series)
+    environment["clocks_after"] = read_clocks(device)
+    known = [value for value in bandwidths if value is not None]
+    return CalibrationRecord(
+        schema_version=SCHEMA_VERSION,
+        kind="calibration",
+        gpu=torch.cuda.get_device_name(device),
+        environment=environment,
+        settings={name: _plain(value) for name, value in vars(settings).items()},
+        probes={
+            probe.name: _probe_fields(probe, series, launches[probe.name], durations) for probe in probes
+        },
+        copies=copies,
+        read_bandwidth_bytes_per_s=series_of(known) if known else None,
+        command=list(command),
+    )
+
+
+@dataclass
+class ReplaySeries:
+    """One captured chain and its samples, in microseconds; what `run_request` takes for a strategy."""
+
+    probe: Probe
+    nodes: int
+    graph: Graph
+    ids: torch.Tensor
+    event_us: list[float] = field(default_factory=list)
+    wall_us: list[float] = field(default_factory=list)
+    launch_us: list[float] = field(default_factory=list)
+    queued_us: list[float] = field(default_factory=list)
+
+    logits: Logits = "all"
+    compile_s: float | None = None
+    capture_s: float | None = None
+    pool_bytes: int | None = None
+    attention_mask: str | None = None
+
+    def copy_in(self, input_ids: torch.Tensor) -> None:
+        """Copy token ids into static storage, as `CapturedForward` does."""
+        self.ids.copy_(input_ids, non_blocking=True)
+
+    def run(self) -> torch.Tensor:
+        """Replay, and take the host's time in the launch call."""
+        start_s = time.perf_counter()
+        self.graph.replay()
+        self.launch_us.append((time.perf_counter() - start_s) * _US_PER_S)
+        return self.ids
+
+    def close(self) -> None:
+        """Free the graph."""
+        self.graph.reset()
+
+
+def replay_series(
+    backend: Backend, probes: Sequence[Probe], settings: CalibrationSettings
+) -> list[ReplaySeries]:
+    """Capture every probe in every size, and replay them all in turns, warm-up first."""
+    pool = backend.new_pool()
+    prompt = torch.zeros((1, settings.tokens[0]), dtype=torch.int64)
+    ids = prompt.to(backend.device)
+    every = [
+        ReplaySeries(probe, nodes, backend.capture(probe.chain(nodes), pool).graph, ids)
+        for probe in probes
+        for nodes in (settings.sizes if len(probe.kinds) == 1 else settings.pair_sizes)
+    ]
+    end_s = time.perf_counter() + settings.warmup_s
+    while time.perf_counter() < end_s:
+        for one in every:
+            run_request(one, prompt, backend)
+    for one in every:
+        one.launch_us.clear()
+    order, shuffler = list(every), random.Random(settings.seed)
+    for _ in tqdm(range(settings.rounds), desc="calibrating", unit="round", delay=2, disable=None):
+        shuffler.shuffle(order)
+        for one in order:
+            _sample(one, prompt, backend)
+    return every
+
+
+def close(series: Sequence[ReplaySeries]) -> None:
+    """Free all graphs."""
+    for one in series:
+        one.close()
+
+
+def series_of(samples: Sequence[float]) -> SeriesFields:
+    """Samples with their median."""
+    return SeriesFields(median=median(samples), samples=list(samples))
+
+
+def _sample(one: ReplaySeries, prompt: torch.Tensor, backend: Backend) -> None:
+    """A replay where the GPU is idle, as a latency is measured, and one that waits in the queue."""
+    times = run_request(one, prompt, backend)
+    one.event_us.append(times.event_ms * _US_PER_MS)
+    one.wall_us.append(times.wall_ms * _US_PER_MS)
+    one.queued_us.append(_queued_us(backend, one.graph.replay))
+
+
+def _queued_us(backend: Backend, launch: Callable[[], object]) -> float:
+    """Microseconds by events of what is launched while the GPU is kept busy."""
+    hold(backend.device)
+    backend.start_timer()
+    launch()
+    backend.stop_timer()
+    backend.synchronize()
+    return backend.elapsed_ms() * _US_PER_MS
+
+
+def _launch_series(backend: Backend, probe: Probe, samples: int) -> tuple[SeriesFields, SeriesFields]:
+    """Microseconds of one step in a burst: of the host while it launches, of the device while they wait."""
+    burst = probe.chain(_BURST * len(probe.kinds))
+    host_us, device_us = [], []
+    for _ in range(samples):
+        backend.synchronize()
+        start_s = time.perf_counter()
+        burst()
+        host_us.append((time.perf_counter() - start_s) * _US_PER_S / _BURST)
+        backend.synchronize()
+        device_us.append(_queued_us(backend, burst) / _BURST)
+    return series_of(host_us), series_of(device_us)
+
+
+def _durations(probes: Sequence[Probe], series: Sequence[ReplaySeries]) -> dict[str, list[float]]:
+    """Traced durations of each probe's operation by `NAME.eager` and `NAME.graph`, in one recording."""
+    stretches: list[Stretch] = []
+    runs: list[Callable[[], object]] = []
+    for probe in probes:
+        own = [one for one in series if one.probe is probe and one.nodes >= _TRACED]
+        graph = min(own, key=lambda one: one.nodes)
+        repeats = graph.nodes // len(probe.kinds)
+        stretches.append(Stretch(f"{probe.name}.eager", probe.kind, probe.kinds, _TRACED))
+        stretches.append(Stretch(f"{probe.name}.graph", probe.kind, probe.kinds, repeats))
+        runs += [probe.chain(_TRACED * len(probe.kinds)), graph.graph.replay]
+
+    def run_all() -> None:
+        for run in runs:
+            run()
+            torch.cuda.synchronize()
+
+    return traced_durations_us(run_all, stretches)
+
+
+def _copy_fields(backend: Backend, tokens: int, samples: int) -> CopyFields:
+    """A prompt from the host's ordinary memory into static storage."""
+    prompt = torch.zeros((1, tokens), dtype=torch.int64)
+    ids = prompt.to(backend.device)
+    call_us, wall_us = [], []
+    for _ in range(samples):
+        backend.synchronize()
+        start_s = time.perf_counter()
+        ids.copy_(prompt, non_blocking=True)
+        call_us.append((time.perf_counter() - start_s) * _US_PER_S)
+        backend.synchronize()
+        wall_us.append((time.perf_counter() - start_s) * _US_PER_S)
+    return CopyFields(tokens=tokens, call_us=series_of(call_us), wall_us=series_of(wall_us))
+
+
+def _probe_fields(
+    probe: Probe,
+    series: Sequence[ReplaySeries],
+    launches: tuple[SeriesFields, SeriesFields],
+    durations: dict[str, list[float]],
+) -> ProbeFields:
+    return ProbeFields(
+        kind=probe.kind,
+        sizes=[size_fields(one) for one in series if one.probe is probe],
+        eager_duration_us=series_of(durations[f"{probe.name}.eager"]),
+        graph_duration_us=series_of(durations[f"{probe.name}.graph"]),
+        eager_launch_us=launches[0],
+        eager_period_us=launches[1],
+    )
+
+
+def size_fields(one: ReplaySeries) -> GraphSizeFields:
+    """The samples of one graph as they are recorded."""
+    return GraphSizeFields(
+        nodes=one.nodes,
+        event_us=series_of(one.event_us),
+        wall_us=series_of(one.wall_us),
+        launch_us=series_of(one.launch_us),
+        queued_us=series_of(one.queued_us),
+    )
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,74 @@
+"""How long single operations take as a tracer records them: the durations that an eager trace holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, supported_activities
+
+from contract import LaunchgapError
+from contract.calibration import NodeKind
+
+_CATEGORIES: dict[str, NodeKind] = {"kernel": "kernel", "gpu_memset": "memset", "gpu_memcpy": "memcpy"}
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of the recording: `repeats` times the operations of `kinds`, of which `kind` is looked at."""
+
+    label: str
+    kind: NodeKind
+    kinds: tuple[NodeKind, ...]
+    repeats: int
+
+
+def traced_durations_us(run: Callable[[], None], stretches: Sequence[Stretch]) -> dict[str, list[float]]:
+    """Microseconds of each operation of each stretch's kind, by label; `run` launches all stretches in turn.
+
+    Raises:
+        LaunchgapError: this torch cannot record GPU work, or what it recorded is not what was launched.
+    """
+    if ProfilerActivity.CUDA not in supported_activities():
+        raise LaunchgapError(
+            f"calibrate: torch {torch.__version__} was built without CUPTI, so its profiler sees no kernels; "
+            "install torch from pytorch.org"
+        )
+    # CUPTI that is taken down while captured graphs live crashes (pytorch pull request 112507).
+    os.environ.setdefault("TEARDOWN_CUPTI", "0")
+    with tempfile.TemporaryDirectory(prefix="launchgap-calibrate-") as folder:
+        path = Path(folder, "trace.json")
+        with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+            run()
+            torch.cuda.synchronize()
+        recorded.export_chrome_trace(str(path))
+        return durations_of(json.loads(path.read_text(encoding="utf-8")), stretches)
+
+
+def durations_of(chrome: dict[str, object], stretches: Sequence[Stretch]) -> dict[str, list[float]]:
+    """The same from a Chrome trace as torch.profiler writes it.
+
+    Raises:
+        LaunchgapError: it holds other work than the stretches, or less, or more.
+    """
+    events = chrome.get("traceEvents")
+    found = [one for one in events if one.get("cat") in _CATEGORIES] if isinstance(events, list) else []
+    found.sort(key=lambda event: float(event["ts"]))
+    expected = [(one.label, one.kind, kind) for one in stretches for kind in one.kinds * one.repeats]
+    kinds = [_CATEGORIES[event["cat"]] for event in found]
+    if kinds != [kind for _, _, kind in expected]:
+        raise LaunchgapError(
+            f"calibrate: torch.profiler recorded {len(kinds)} GPU operations where {len(expected)} were "
+            "launched, or others; close other profilers (nsys, Nsight), allow profiling to all users "
+            "(NVreg_RestrictProfilingToAdminUsers=0), and calibrate again"
+        )
+    durations: dict[str, list[float]] = {one.label: [] for one in stretches}
+    for (label, wanted, kind), event in zip(expected, found, strict=True):
+        if kind == wanted:
+            durations[label].append(float(event["dur"]))
+    return durations

@@ -1,0 +1,126 @@
+"""The calibration's measuring, run for real on the CPU's stand-in for graphs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from contract import CaptureError, LaunchgapError
+from inference.backends import SimulationBackend
+from inference.calibration import (
+    CalibrationSettings,
+    close,
+    replay_series,
+    require_gpu,
+    series_of,
+    size_fields,
+)
+from inference.calibration_probes import SMALL, Probe, hold, make_probes
+from inference.calibration_traced import Stretch, durations_of, traced_durations_us
+
+CPU = torch.device("cpu")
+RECORDED = Path(__file__).resolve().parents[1] / "data" / "chrome" / "h200-gpt2-fp32-eager.torch.json.gz"
+QUICK = CalibrationSettings(sizes=(1, 6), pair_sizes=(4,), rounds=3, warmup_s=0.0, tokens=(5,))
+
+
+def counting(kinds: tuple[Any, ...], calls: list[int]) -> Probe:
+    return Probe("counted", "kernel", kinds, lambda: calls.append(1))
+
+
+@pytest.mark.parametrize(("kinds", "calls"), [(("kernel",), 12), (("kernel", "memset"), 6)])
+def test_a_chain_has_as_many_nodes_as_asked_for(kinds: tuple[Any, ...], calls: int) -> None:
+    made: list[int] = []
+    counting(kinds, made).chain(12)()
+    assert len(made) == calls
+
+
+def test_every_probe_does_its_work_on_the_cpu_too() -> None:
+    probes = make_probes(CPU)
+    assert [probe.name for probe in probes] == ["empty", SMALL, "wide", "memset", "memcpy"]
+    assert {probe.kind for probe in probes} == {"kernel", "memset", "memcpy"}
+    for probe in probes:
+        assert probe.kinds[-1] == probe.kind
+        probe.chain(4)()
+    hold(CPU)
+
+
+def test_every_graph_is_replayed_in_every_round_and_freed() -> None:
+    series = replay_series(SimulationBackend(), make_probes(CPU), QUICK)
+    assert [(one.probe.name, one.nodes) for one in series] == [
+        *((name, nodes) for name in ("empty", SMALL, "wide") for nodes in (1, 6)),
+        *((name, 4) for name in ("memset", "memcpy")),
+    ]
+    for one in series:
+        fields = size_fields(one)
+        assert fields["nodes"] == one.nodes
+        for key in ("event_us", "wall_us", "launch_us", "queued_us"):
+            samples = fields[key]["samples"]
+            assert len(samples) == QUICK.rounds
+            assert min(samples) > 0
+        # The event lies inside the wall time of the same request.
+        assert all(event <= wall for event, wall in zip(one.event_us, one.wall_us, strict=True))
+    close(series)
+    with pytest.raises(CaptureError, match="holds no capture"):
+        series[0].graph.replay()
+
+
+def test_a_replay_does_the_work_of_its_chain() -> None:
+    total = torch.zeros(1)
+    probe = Probe("sum", "kernel", ("kernel",), lambda: total.add_(1.0))
+    series = replay_series(SimulationBackend(), [probe], CalibrationSettings((5,), (), 2, 0.0, tokens=(3,)))
+    before = total.item()
+    series[0].graph.replay()
+    assert total.item() - before == 5
+
+
+def test_a_series_keeps_its_samples_in_order() -> None:
+    assert series_of([3.0, 1.0, 2.0]) == {"median": 2.0, "samples": [3.0, 1.0, 2.0]}
+
+
+def chrome(*operations: tuple[str, float, float]) -> dict[str, object]:
+    events = [{"ph": "X", "cat": cat, "ts": ts, "dur": dur} for cat, ts, dur in operations]
+    return {"traceEvents": [{"ph": "M", "name": "process_name"}, {"cat": "cpu_op", "ts": 0}, *events]}
+
+
+def test_durations_are_told_apart_by_their_order() -> None:
+    trace = chrome(
+        *(("kernel", 40, 4.0), ("kernel", 10, 1.0), ("kernel", 20, 2.0)),
+        *(("gpu_memset", 30, 3.0), ("gpu_memset", 50, 5.0)),
+    )
+    stretches = (Stretch("a", "kernel", ("kernel",), 1), Stretch("b", "memset", ("kernel", "memset"), 2))
+    assert durations_of(trace, stretches) == {"a": [1.0], "b": [3.0, 5.0]}
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        (),
+        (("kernel", 1.0, 1.0),),
+        (("kernel", 1.0, 1.0), ("gpu_memset", 2.0, 1.0)),
+        (("kernel", 1.0, 1.0), ("kernel", 2.0, 1.0), ("kernel", 3.0, 1.0)),
+    ],
+)
+def test_other_work_than_was_launched_is_refused(operations: tuple[tuple[str, float, float], ...]) -> None:
+    with pytest.raises(LaunchgapError, match=rf"recorded {len(operations)} GPU operations where 2 were"):
+        durations_of(chrome(*operations), [Stretch("a", "kernel", ("kernel",), 2)])
+
+
+def test_a_real_recording_is_read() -> None:
+    recorded: dict[str, Any] = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    own = [one for one in recorded["traceEvents"] if one.get("cat") == "kernel"]
+    found = durations_of({"traceEvents": own}, [Stretch("all", "kernel", ("kernel",), len(own))])
+    assert sum(found["all"]) == pytest.approx(sum(one["dur"] for one in own))
+    assert min(found["all"]) > 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="asks what a host without a GPU is told")
+def test_a_host_without_a_gpu_is_told_so() -> None:
+    with pytest.raises(LaunchgapError, match="sees no GPU"):
+        require_gpu()
+    with pytest.raises(LaunchgapError, match=r"CUPTI|GPU operations"):
+        traced_durations_us(lambda: None, [Stretch("a", "kernel", ("kernel",), 1)])
