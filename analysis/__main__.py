@@ -1,4 +1,4 @@
-"""`python -m analysis TRACE`, `python -m analysis scrub ...`, `python -m analysis perfetto ...`."""
+"""`python -m analysis TRACE`, or one of the commands below: `python -m analysis ledger ...`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ COMMANDS = {
     "perfetto": "analysis.commands.perfetto",
     "blockers": "analysis.commands.blockers",
     "predict": "analysis.commands.predict",
+    "ledger": "analysis.commands.ledger",
+    "match": "analysis.commands.match",
 }
 """First words that are commands; any other first word is a trace to look at."""
 
