@@ -46,11 +46,11 @@ localrules:
 rule all:
     default_target: True
     input:
-        "results/report.html",
-        # A report that exists asks neither for a case added later nor for a table or trace that was lost.
-        rules.report.input.latency,
+        rules.report.output,
+        # A report that exists asks neither for a case added later nor for any other file that was lost.
+        expand("results/latency/{case}/{file}", case=CASES, file=["latency.json", "latency_comparison.png"]),
         lambda wildcards: tables_of(CASES),
-        lambda wildcards: [path for case in CASES for path in traces_of(case)],
+        lambda wildcards: [path for case in CASES for path in kept_files_of(case)],
 
 
 onerror:

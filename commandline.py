@@ -10,7 +10,8 @@ import errno
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -53,7 +54,8 @@ def run_command(main: Callable[[], int | None]) -> int:
     """
     try:
         code = main()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the shell, as by `>&-`
+            sys.stdout.flush()
     except LaunchgapError as error:
         return _complain(str(error))
     except BrokenPipeError:
@@ -81,16 +83,37 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
     Raises:
         OSError: no space, no permission; the old file is then untouched and no temporary file is left.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    with replaced(path) as temporary, temporary.open("wb") as file:
+        file.write(data)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A temporary file to write in the block, put in the place of `path` at its end and removed on failure.
+
+    What a link leads to is replaced, not the link, and keeps its permissions. A device or a pipe, such as
+    /dev/stdout, cannot be replaced: it is given itself to write to.
+
+    Raises:
+        OSError: no space, no permission; names `path`.
+    """
+    target = path.resolve() if path.is_symlink() else path
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        yield target
+        return
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    os.close(handle)
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
+        temporary.replace(target)
     except OSError as error:
         # A failed write() names no file; the one line on stderr must.
         raise OSError(error.errno, error.strerror, str(path)) from error
@@ -110,5 +133,8 @@ def require_writable(folder: Path) -> None:
         OSError: the folder cannot be made or written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error

@@ -1,4 +1,7 @@
-"""Finds what must not be shared in a SQLite file: environments, paths, identifiers, host and user names."""
+"""Finds what must not be shared in a SQLite file: environments, paths, identifiers, secrets, names.
+
+A secret is known by its form alone: free text that has none, such as a customer's name, is not noticed.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,15 @@ _VARIABLE = "environment variable"
 _PATTERNS = {
     _VARIABLE: re.compile(r"(?<![\w.])[A-Z_][A-Z0-9_]{2,}=[^\s=]"),
     "path": re.compile(r"(?<![\w./)\]>])/[A-Za-z_][\w.+-]*(?:/|\b)|(?<!\w)[A-Za-z]:\\\w|~/|file://"),
+    "secret": re.compile(
+        r"(?i:\b(?:password|passwd|pwd|(?:auth|access|api|secret)[_-]?(?:token|key))\s*[=:]\s*\S|\bbearer\s+\S{8})|"
+        r"\bgh[a-z]_\w{4}|\bgithub_pat_\w|\bsk-[\w-]{8}|\bAKIA[0-9A-Z]{8}|\bxox[a-z]-\w|\bhf_\w{8}|"
+        r"\beyJ[\w-]{8,}\.[\w-]{4}|\w://[^\s/:@]+:[^\s/@]+@"
+    ),
+    "address": re.compile(
+        r"(?<![\w.])[\w.+-]+@[\w-]+\.[a-z]{2,}(?!\w)|\bhttps?://\w|"
+        r"(?<![\w.])(?:(?:10|127)\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}(?![\w.])"
+    ),
     "identifier": re.compile(r"(?i)\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"),
 }
 _NAMED_IN_ENVIRONMENT = re.compile(r"(?<![A-Z0-9_])(?:USER|LOGNAME|USERNAME|HOSTNAME|COMPUTERNAME)=([\w.-]+)")
@@ -48,7 +60,8 @@ class Leak:
 def find_leaks(path: Path, names: Iterable[str] = ()) -> list[str]:
     """What a file would give away; one line for each column and kind, with the number of rows.
 
-    Looks at every text and blob of every table for `NAME=value`, absolute paths, UUIDs, the names of this
+    Looks at every text and blob of every table for `NAME=value`, absolute paths, UUIDs, well-known forms of
+    passwords, tokens and addresses, the names of this
     host and user, those that the trace itself records, and `names`; and for pages that deleted rows left.
 
     Raises:

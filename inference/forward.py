@@ -229,9 +229,9 @@ class GraphedForward(Exclusive):
     def _has_changed(self, built: _Built) -> bool:
         refuse_autocast(built.call.device)
         if not built.ladder.rungs:
-            # Eager follows the model by itself; only what requests are checked against was kept.
+            # Eager follows new weights by itself; other settings may allow a capture that failed before.
             built.guard.refuse_training()
-            return vocabulary_of(self.model) != built.call.vocabulary
+            return built.guard.settings_changed() or vocabulary_of(self.model) != built.call.vocabulary
         change = built.guard.changed()
         if change is None:
             return False

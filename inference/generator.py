@@ -13,7 +13,9 @@ what is captured, `inference.guards` what is checked on every request.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+import weakref
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import suppress
 from typing import Literal
 
 import torch
@@ -87,6 +89,7 @@ class GraphedGenerator(Exclusive):
         self._model, self._max_length, self._buckets, self._unroll = model, max_length, buckets, unroll
         self._copy, self._strict, self._on_change, self._fused = copy, strict, on_change, fused
         super().__init__()
+        self._open_stream: weakref.ref[Generator[int, None, None]] | None = None
         self._built: Generation | None = None
         self._build()
 
@@ -165,7 +168,21 @@ class GraphedGenerator(Exclusive):
         with self._alone():
             built = self._current()
             request = self._checked(built, input_ids, max_new_tokens, sampling, eos_token_id)
-        return self._streamed(built, request, chunk)
+        stream = self._streamed(built, request, chunk)
+        self._open_stream = weakref.ref(stream)
+        return stream
+
+    def close(self) -> None:
+        """Free all that was captured; a stream that is half read ends with it. May be called twice.
+
+        Raises:
+            LaunchgapError: a call is running in another thread.
+        """
+        stream = self._open_stream() if self._open_stream else None
+        if stream is not None:
+            with suppress(ValueError):  # it is running in another thread, which is refused below
+                stream.close()
+        super().close()
 
     def compare_with_generate(self, input_ids: torch.Tensor, max_new_tokens: int) -> Agreement:
         """Compare greedy tokens with those of `model.generate`.
@@ -182,7 +199,9 @@ class GraphedGenerator(Exclusive):
                 built.call, request, tokens, lambda index: built.logits_at(request, plan, tokens, index)
             )
 
-    def _streamed(self, built: Generation, request: GenerationRequest, chunk: int) -> Iterator[int]:
+    def _streamed(
+        self, built: Generation, request: GenerationRequest, chunk: int
+    ) -> Generator[int, None, None]:
         with self._alone():
             if self._current() is not built:
                 raise LaunchgapError("the model has changed since stream() was called; call it again")

@@ -72,6 +72,10 @@ class ModelGuard:
             return f"{name} is {settings[name]}, was {self._settings[name]}"
         return None
 
+    def settings_changed(self) -> bool:
+        """Whether attention, experts or matmul precision are chosen in another way than they were."""
+        return _settings(self._model) != self._settings
+
     def refuse_training(self) -> None:
         """See the function of this name."""
         refuse_training(self._modules)

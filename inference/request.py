@@ -95,6 +95,8 @@ def host_tokens(input_ids: torch.Tensor, vocab_size: int) -> NDArray[np.int64]:
     """
     if getattr(input_ids, "dtype", None) is torch.int64:
         shape = input_ids.shape
+        if input_ids.is_meta:
+            raise LaunchgapError("input_ids on the meta device hold no values; give ids on the host or a GPU")
         if (len(shape) == 1 or (len(shape) == 2 and shape[0] == 1)) and shape[-1] > 0:
             tokens: NDArray[np.int64] = input_ids.cpu().numpy().reshape(-1)
             # Seen as unsigned, a negative id is a large one: one pass finds both.

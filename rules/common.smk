@@ -101,6 +101,13 @@ def traces_of(case):
     return settings.trace_files(settings.tracer(Path(checkpoints.preflight.get().output[0])), case, names)
 
 
+def kept_files_of(case):
+    """All files that tracing a case leaves, those that only a reader opens as well."""
+    traces = traces_of(case)
+    reports = [path.removesuffix(".sqlite") + ".nsys-rep" for path in traces if path.endswith(".sqlite")]
+    return [*traces, *reports, *([f"results/tables/{case}/traces.json"] if traces else [])]
+
+
 def tables_of(cases):
     """Tables of the cases that can be traced; the report is made without those of the others."""
     return expand(rules.analyse.output.tables, case=[case for case in cases if trace_names(case)])

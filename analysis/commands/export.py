@@ -34,6 +34,10 @@ def readable(path: Path) -> Iterator[Path]:
     Raises:
         LaunchgapError: no nsys here, or it cannot read the report; a newer report is told by both versions.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise LaunchgapError(
+            f"{path}: is a pipe or a device, which cannot be read twice; save it as a file first"
+        )
     if path.suffix not in REPORT_SUFFIXES:
         yield path
         return

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +20,7 @@ from analysis.commands.export import readable
 from analysis.commands.progress import Steps
 from analysis.perfetto import chrome_lines, event_count, untimed_operations
 from analysis.trace import Trace
-from commandline import Parser, require_writable, run_command
+from commandline import Parser, replaced, require_writable, run_command
 from contract import LaunchgapError
 
 
@@ -65,25 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write(output: Path, trace: Trace) -> int:
     """Write the file whole or not at all; returns its size."""
-    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.", suffix=".part")
-    temporary = Path(name)
     lines = tqdm(chrome_lines(trace), "writing", event_count(trace), unit=" events", disable=None, delay=2)
-    try:
-        with os.fdopen(handle, "wb") as raw:
-            if output.suffix == ".gz":
-                # The time of writing and the temporary name do not belong into the file.
-                with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
-                    _write_lines(packed, lines)
-            else:
-                _write_lines(raw, lines)
-            raw.flush()
-            os.fsync(raw.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(output)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(output)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replaced(output) as temporary, temporary.open("wb") as raw:
+        if output.suffix == ".gz":
+            # The time of writing and the temporary name do not belong into the file.
+            with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+                _write_lines(packed, lines)
+        else:
+            _write_lines(raw, lines)
     return output.stat().st_size
 
 

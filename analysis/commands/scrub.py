@@ -106,6 +106,9 @@ def _scrub(source: Path, target: Path, selector: RangeSelector | None, names: Se
     _refuse_chrome(source)
     if target.exists() and target.samefile(source):
         raise LaunchgapError(f"{target}: is the input; give another name, the original is not overwritten")
+    target = target.resolve() if target.is_symlink() else target
+    if target.exists() and not target.is_file():
+        raise LaunchgapError(f"{target}: is no file to replace; give the path of one")
     with readable(source) as export:
         require_writable(target.parent)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
@@ -119,7 +122,7 @@ def _scrub(source: Path, target: Path, selector: RangeSelector | None, names: Se
                 )
             if target.suffix == ".gz":
                 clean = _packed(clean)
-            clean.chmod(0o644)
+            clean.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
             clean.replace(target)
     sizes = (path.stat().st_size // 1000 for path in (target, source))
     sys.stderr.write("{}: {} kB from {} kB\n".format(target, *sizes))

@@ -59,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from analysis.commands.render import Format, finding_line, render, to_bytes
     from analysis.commands.views import view_trace
 
+    if arguments.output is None and sys.stdout is None:
+        raise LaunchgapError("standard output is closed; write to a file with -o FILE")
     view, fatal = view_trace(arguments.trace, _request(arguments))
     form = Format(arguments.format)
     told = to_bytes(render(view, form, _top(arguments.top, form is Format.TABLE or form is Format.MARKDOWN)))

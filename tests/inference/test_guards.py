@@ -237,3 +237,15 @@ def test_a_model_that_changes_during_a_call_is_refused(
         with pytest.raises(LaunchgapError, match="changes during a call"):
             forward(IDS)
         assert forward.recaptures == 1
+
+
+def test_a_runner_left_eager_captures_once_the_model_allows_it(model: PreTrainedModel) -> None:
+    model.set_attn_implementation("eager")
+    with GraphedForward(model, LENGTHS) as forward:
+        assert {entry.path for entry in forward.ledger} == {"eager"}
+        forward(IDS)
+        assert forward.recaptures == 0
+        model.set_attn_implementation("sdpa")
+        torch.testing.assert_close(forward(IDS), eager(model), atol=1e-5, rtol=1e-5)
+        assert {entry.path for entry in forward.ledger} == {"graph"}
+        assert forward.recaptures == 1

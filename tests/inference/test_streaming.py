@@ -143,3 +143,23 @@ def test_a_sampled_stream_is_the_sampled_answer(model: PreTrainedModel) -> None:
         expected = generator.generate(IDS, 12, sampling=sampling)[0].tolist()
         assert list(generator.stream(IDS, 12, sampling=sampling)) == expected
         assert list(generator.stream(IDS, 12, sampling=sampling, chunk=5)) == expected
+
+
+def test_an_error_between_two_tokens_is_the_callers_own(model: PreTrainedModel) -> None:
+    def serve() -> None:
+        with GraphedGenerator(model, max_length=16) as generator:
+            stream = generator.stream(IDS, 6)
+            next(stream)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        serve()
+
+
+def test_a_stream_ends_with_its_generator(model: PreTrainedModel) -> None:
+    generator = GraphedGenerator(model, max_length=16)
+    stream = generator.stream(IDS, 6)
+    next(stream)
+    generator.close()
+    assert list(stream) == []
+    generator.close()

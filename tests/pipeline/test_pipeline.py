@@ -128,6 +128,26 @@ def test_program_that_fails_under_nsys(finished: Project) -> None:
     assert [name for name in finished.trace_files() if name.startswith((".", "graph"))] == []
 
 
+@pytest.mark.nsys
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "results/report.md",
+        "results/report.json",
+        f"results/latency/{CASE}/latency_comparison.png",
+        f"results/tables/{CASE}/traces.json",
+        f"results/tables/{CASE}/kernels.csv",
+        f"profiles/nsys/{CASE}/eager.node.nsys-rep",
+        f"profiles/nsys/{CASE}/eager.node.sqlite",
+    ],
+)
+def test_a_file_that_was_lost_is_made_again(finished: Project, lost: str) -> None:
+    finished.path(lost).unlink()
+    done = finished.run()
+    assert done.returncode == 0, done.stderr
+    assert finished.path(lost).exists()
+
+
 def test_gpu_asked_for_and_missing(fresh: Project) -> None:
     done = fresh.run(config=("device=cuda",))
     assert done.returncode == 1
