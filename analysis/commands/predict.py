@@ -13,15 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.commands.show import FORMATS
-from commandline import Parser, require_writable, run_command, write_bytes_atomic, write_text_atomic
+from analysis.commands.telling import add_output_options, check_outputs, rows_shown, tell
+from commandline import Parser, run_command, write_text_atomic
 from contract import LaunchgapError
 
 # pandas takes longer to load than --help may take, so what needs it is imported where it is used.
 if TYPE_CHECKING:
     from analysis.commands.predict_view import Request
-
-_TOP = 10
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,22 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     _check_outputs(arguments)
     from analysis.commands.predict_view import predict_view
-    from analysis.commands.render import Format, finding_line, render, to_bytes
     from analysis.tables import csv_text
 
     view, history = predict_view(arguments.baseline, _request(arguments))
-    form = Format(arguments.format)
-    readable = form in (Format.TABLE, Format.MARKDOWN)
-    told = to_bytes(render(view, form, _TOP if readable else None))
-    if arguments.output is not None or form is Format.CSV:
-        sys.stderr.write("".join(f"{finding_line(finding)}\n" for finding in view.findings))
     if arguments.scores is not None and history is not None:
         write_text_atomic(arguments.scores, csv_text(history))
-    if arguments.output is not None:
-        write_bytes_atomic(arguments.output, told)
-    else:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(told)
+    tell(view, arguments)
     return 0
 
 
@@ -86,28 +74,18 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="N",
         help="small kernels that the capture adds, such as an attention mask's (docs/prediction.md)",
     )
-    add("--format", choices=FORMATS, default="table", help="(default: table)")
-    add("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the terminal")
+    add_output_options(parser)
     return parser.parse_args(argv)
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
+    rows_shown(arguments)
     if arguments.extra_nodes < 0:
         raise LaunchgapError(f"--extra-nodes {arguments.extra_nodes}: is negative; give 0 or more")
     if arguments.scores is not None and arguments.latency is None:
         raise LaunchgapError("--scores: there is no measurement to score by; give --latency FILE as well")
     inputs = (arguments.baseline, arguments.calibration, arguments.latency)
-    for output in (arguments.output, arguments.scores):
-        if output is None:
-            continue
-        if output.is_dir():
-            raise LaunchgapError(f"{output}: is a folder; give a file's name")
-        if any(
-            path is not None and path.exists() and output.exists() and output.samefile(path)
-            for path in inputs
-        ):
-            raise LaunchgapError(f"{output}: is one of the inputs; give another name, it is not overwritten")
-        require_writable(output.parent)
+    check_outputs((arguments.output, arguments.scores), inputs)
 
 
 def _request(arguments: argparse.Namespace) -> Request:

@@ -15,10 +15,10 @@ from analysis.chrome_trace import read_any_trace
 from analysis.commands.export import readable
 from analysis.commands.progress import Steps
 from analysis.commands.ranges import find_range
+from analysis.commands.requests import record_beside, trusted
 from analysis.commands.sections import Fact, Section, View
 from analysis.commands.select import Selection, domain_name, select
 from analysis.finding import Finding
-from analysis.findings import inspect
 from analysis.predict import Prediction, judge, pooled_table, predict
 from analysis.predict_score import measured_us, read_scores, score, scores_sentence, with_scores
 from analysis.predict_work import EagerWork, Role, eager_work
@@ -56,13 +56,13 @@ def predict_view(path: Path, request: Request) -> tuple[View, pd.DataFrame | Non
     calibration = read_calibration(request.calibration)
     latency = None if request.latency is None else read_record(request.latency, "latency")
     history = None if request.scores is None else read_scores(request.scores)
-    own = _own_record(path)
+    own = record_beside(path)
     _check_case(path, own, request.latency, latency)
     with readable(path) as export, Steps(_STEPS) as steps:
         steps.begin(f"reading {path.name}")
         trace = read_any_trace(export)
         steps.begin("looking for what qualifies its numbers")
-        findings = _trusted(path, trace)
+        findings = trusted(path, trace, "predict from")
         steps.begin("predicting")
         work = _work(path, trace, request)
     prediction = predict(
@@ -117,36 +117,6 @@ def _work(path: Path, trace: Trace, request: Request) -> EagerWork:
         return eager_work(attribute(selected, selector), [Role(role) for role in request.keep])
     except LaunchgapError as error:
         raise LaunchgapError(f"{path}: {error}") from error
-
-
-def _trusted(path: Path, trace: Trace) -> tuple[Finding, ...]:
-    """Findings about the trace, without notes.
-
-    Raises:
-        LaunchgapError: one is fatal, or nothing ran on a GPU.
-    """
-    if not trace.has_gpu_work:
-        raise LaunchgapError(
-            f"{path}: shows no GPU work, so there is nothing to predict from; capture the eager run on a GPU "
-            "with `-t cuda,nvtx`"
-        )
-    found = inspect(trace)
-    fatal = [finding for finding in found if finding.severity == "fatal"]
-    if fatal:
-        raise LaunchgapError(f"{path}: {fatal[0].sentence}")
-    return tuple(finding for finding in found if finding.severity == "warning")
-
-
-def _own_record(path: Path) -> Mapping[str, Any] | None:
-    """The record beside launchgap's own trace; None for a foreign one."""
-    for suffix in (".sqlite.gz", ".sqlite", ".nsys-rep", ".json.gz"):
-        beside = path.with_name(path.name.removesuffix(suffix) + ".json")
-        if path.name.endswith(suffix) and beside.is_file():
-            try:
-                return read_record(beside, "trace")
-            except LaunchgapError:
-                return None  # of something else, as any foreign trace may have one beside it
-    return None
 
 
 def _check_case(

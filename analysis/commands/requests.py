@@ -63,15 +63,17 @@ def read_requests(path: Path, name: str | None, domain: str | None, steps: Steps
     with readable(path) as export:
         trace = read_any_trace(export)
     steps.begin(f"finding what launched what in {path.name}")
-    findings = _trusted(path, trace)
-    selector = _selector(trace, path, name, domain)
+    findings = trusted(path, trace, "account for")
+    selector = request_range(trace, path, name, domain)
     attributed = attribute(trace, selector)
     if attributed.operations.empty:
         raise LaunchgapError(
             f"{path}: none of the {len(attributed.requests)} ranges {shown(selector.name)!r} launched GPU "
             f"work on its own thread; {_proposed(trace, 'these do, name one with --range: ')}"
         )
-    return Requests(path, trace, selector, attributed, (*findings, *_overlaps(attributed)), _record(path))
+    return Requests(
+        path, trace, selector, attributed, (*findings, *_overlaps(attributed)), record_beside(path)
+    )
 
 
 def overlapping(attributed: Attributed) -> int:
@@ -110,11 +112,16 @@ def check_same_case(one: Requests, other: Requests) -> Iterator[Finding]:
         )
 
 
-def _trusted(path: Path, trace: Trace) -> tuple[Finding, ...]:
+def trusted(path: Path, trace: Trace, purpose: str) -> tuple[Finding, ...]:
+    """Warnings of the reader and about the trace.
+
+    Raises:
+        LaunchgapError: a finding is fatal, or nothing ran on a GPU.
+    """
     if not trace.has_gpu_work:
         raise LaunchgapError(
-            f"{path}: shows no GPU work, so there is nothing to account for; capture on a GPU with "
-            "`-t cuda,nvtx`"
+            f"{path}: shows no GPU work, so there is nothing to {purpose}; "
+            "capture on a GPU with `-t cuda,nvtx`"
         )
     found = inspect(trace)
     fatal = [finding for finding in found if finding.severity == "fatal"]
@@ -123,7 +130,12 @@ def _trusted(path: Path, trace: Trace) -> tuple[Finding, ...]:
     return (*reader_findings(trace), *(finding for finding in found if finding.severity == "warning"))
 
 
-def _selector(trace: Trace, path: Path, name: str | None, domain: str | None) -> RangeSelector:
+def request_range(trace: Trace, path: Path, name: str | None, domain: str | None) -> RangeSelector:
+    """The range that is asked for, launchgap's own if none is.
+
+    Raises:
+        LaunchgapError: there is none, or several domains have it.
+    """
     request = RangeName.REQUEST.value
     if name is None and ((trace.ranges["name"] == request) & (trace.ranges["domain"] == NVTX_DOMAIN)).any():
         name, domain = request, NVTX_DOMAIN if domain is None else domain
@@ -153,7 +165,8 @@ def _overlaps(attributed: Attributed) -> Iterator[Finding]:
         )
 
 
-def _record(path: Path) -> Mapping[str, Any] | None:
+def record_beside(path: Path) -> Mapping[str, Any] | None:
+    """The record beside launchgap's own trace; None for a foreign one."""
     for ending in _ENDINGS:
         beside = path.with_name(path.name.removesuffix(ending) + ".json")
         if path.name.endswith(ending) and beside.is_file():
