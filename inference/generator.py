@@ -12,10 +12,11 @@ what is captured, `inference.guards` what is checked on every request.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import weakref
 from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import suppress
+from types import TracebackType
 from typing import Literal
 
 import torch
@@ -172,17 +173,14 @@ class GraphedGenerator(Exclusive):
         self._open_stream = weakref.ref(stream)
         return stream
 
-    def close(self) -> None:
-        """Free all that was captured; a stream that is half read ends with it. May be called twice.
-
-        Raises:
-            LaunchgapError: a call is running in another thread.
-        """
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End a stream that is half read, which would hide what ended the block, then close."""
         stream = self._open_stream() if self._open_stream else None
-        if stream is not None:
-            with suppress(ValueError):  # it is running in another thread, which is refused below
-                stream.close()
-        super().close()
+        if stream is not None and inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
+            stream.close()
+        super().__exit__(kind, error, trace)
 
     def compare_with_generate(self, input_ids: torch.Tensor, max_new_tokens: int) -> Agreement:
         """Compare greedy tokens with those of `model.generate`.

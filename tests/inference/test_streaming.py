@@ -156,10 +156,8 @@ def test_an_error_between_two_tokens_is_the_callers_own(model: PreTrainedModel) 
         serve()
 
 
-def test_a_stream_ends_with_its_generator(model: PreTrainedModel) -> None:
-    generator = GraphedGenerator(model, max_length=16)
-    stream = generator.stream(IDS, 6)
-    next(stream)
-    generator.close()
+def test_a_stream_that_is_half_read_ends_with_the_block_of_its_generator(model: PreTrainedModel) -> None:
+    with GraphedGenerator(model, max_length=16) as generator:
+        stream = generator.stream(IDS, 6)
+        next(stream)
     assert list(stream) == []
-    generator.close()
