@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from analysis.chrome_trace import read_chrome_trace
-from contract import NVTX_DOMAIN, LaunchgapError, RangeName
+from commandline import run_command
+from contract import NVTX_DOMAIN, LaunchgapError, RangeName, Strategy
 from inference.torch_tracer import TorchTracer
+from scripts._traced import run
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = (
@@ -68,11 +70,14 @@ def test_a_program_that_fails_leaves_no_trace_and_ends_in_order(tmp_path: Path) 
         (["--tracer", "nvprof"], "argument --tracer: invalid choice: 'nvprof'"),
     ],
 )
-def test_options(tmp_path: Path, options: list[str], message: str) -> None:
-    done = _run("run_baseline", "--record", str(tmp_path / "t.json"), *options)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(f"error: {message}")
+def test_options(
+    tmp_path: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [*SMALL, "--record", str(tmp_path / "t.json"), *options]
+    assert run_command(lambda: run("as run_baseline", [Strategy.EAGER], argv)) == 2
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1
+    assert told.startswith(f"error: {message}")
 
 
 def test_the_record_follows_the_trace(tmp_path: Path) -> None:
