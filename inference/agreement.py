@@ -70,7 +70,14 @@ def _generated(call: ModelCall, request: GenerationRequest, count: int) -> Any: 
             f"model {type(call.model).__name__}: has no generate(); there is nothing to compare with"
         )
     ids = torch.from_numpy(request.prompt)[None].to(call.device)
-    # What a model's own generation settings would add (penalties, an end of sequence) is not greedy choice.
+    return greedily(generate, ids, count, return_dict_in_generate=True, output_logits=True)
+
+
+def greedily(generate: Callable[..., Any], ids: torch.Tensor, count: int, **more: object) -> Any:  # noqa: ANN401
+    """What a model's `generate` gives for ids of shape (1, n) on its device and `count` new tokens.
+
+    What its own settings would add (penalties, an end of sequence) is not greedy choice and switched off.
+    """
     return generate(
         ids,
         attention_mask=torch.ones_like(ids),
@@ -81,6 +88,5 @@ def _generated(call: ModelCall, request: GenerationRequest, count: int) -> Any: 
         no_repeat_ngram_size=0,
         eos_token_id=None,
         pad_token_id=0,
-        return_dict_in_generate=True,
-        output_logits=True,
+        **more,
     )

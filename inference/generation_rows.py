@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from contract import GenerationStrategy, LaunchgapError, TokenAgreementFields
-from inference.agreement import Agreement
+from inference.agreement import Agreement, greedily
 from inference.generator import GraphedGenerator
 
 
@@ -63,19 +63,7 @@ class _TransformersRow:
         """See `Row.tokens`."""
         ids = prompt.to(self._model.device)
         generate: Any = self._model.generate
-        # What a model's own settings would add (penalties, an end of sequence) is not greedy choice.
-        found = generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=count,
-            do_sample=False,
-            num_beams=1,
-            repetition_penalty=1.0,
-            no_repeat_ngram_size=0,
-            eos_token_id=None,
-            pad_token_id=0,
-            cache_implementation=self._cache,
-        )
+        found = greedily(generate, ids, count, cache_implementation=self._cache)
         tokens: list[int] = found[0, prompt.shape[-1] :].tolist()
         return tokens
 

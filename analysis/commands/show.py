@@ -25,7 +25,7 @@ TABLES = (
 """What `--table` knows: nine of a whole trace, and with `--range` launches, kernels and the last three."""
 
 _TOP_OF_TEXT = 10
-_FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "md"}
+FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "md"}
 _DESCRIPTION = """\
 Show what a trace of Nsight Systems or torch.profiler holds: GPUs, processes, streams, ranges, launches,
 kernels, graphs.
@@ -90,7 +90,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(_spaced(sys.argv[1:] if argv is None else argv))
     if arguments.format is None:
         suffix = arguments.output.suffix if arguments.output is not None else ""
-        arguments.format = _FORMAT_OF_SUFFIX.get(suffix, "table")
+        arguments.format = FORMAT_OF_SUFFIX.get(suffix, "table")
     return arguments
 
 

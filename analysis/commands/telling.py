@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from analysis.commands.show import FORMATS
+from analysis.commands.show import FORMAT_OF_SUFFIX, FORMATS
 from commandline import require_writable, write_bytes_atomic
 from contract import LaunchgapError
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from analysis.commands.sections import View
 
 _TOP = 10
-_FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "md"}
 _RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 
 
@@ -71,7 +70,7 @@ def tell(view: View, arguments: argparse.Namespace, alarms: Collection[str] = ()
     from analysis.commands.render import Format, finding_line, render, to_bytes
 
     suffix = arguments.output.suffix if arguments.output is not None else ""
-    form = Format(arguments.format or _FORMAT_OF_SUFFIX.get(suffix, "table"))
+    form = Format(arguments.format or FORMAT_OF_SUFFIX.get(suffix, "table"))
     top = arguments.top
     if top is None and form in (Format.TABLE, Format.MARKDOWN):
         top = _TOP
