@@ -97,17 +97,27 @@ def test_durations_are_told_apart_by_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "operations",
+    ("operations", "said"),
     [
-        (),
-        (("kernel", 1.0, 1.0),),
-        (("kernel", 1.0, 1.0), ("gpu_memset", 2.0, 1.0)),
-        (("kernel", 1.0, 1.0), ("kernel", 2.0, 1.0), ("kernel", 3.0, 1.0)),
+        ((), "nothing"),
+        ((("kernel", 1.0, 1.0),), "1 x kernel"),
+        ((("kernel", 1.0, 1.0), ("gpu_memset", 2.0, 1.0)), "1 x kernel and 1 x memset"),
+        ((("kernel", 1.0, 1.0), ("kernel", 2.0, 1.0), ("kernel", 3.0, 1.0)), "3 x kernel"),
     ],
 )
-def test_other_work_than_was_launched_is_refused(operations: tuple[tuple[str, float, float], ...]) -> None:
-    with pytest.raises(LaunchgapError, match=rf"recorded {len(operations)} GPU operations where 2 were"):
+def test_other_work_than_was_launched_is_refused(
+    operations: tuple[tuple[str, float, float], ...], said: str
+) -> None:
+    with pytest.raises(LaunchgapError, match=rf"recorded {said} where 2 x kernel were launched"):
         durations_of(chrome(*operations), [Stretch("a", "kernel", ("kernel",), 2)])
+
+
+def test_a_copy_that_a_graph_makes_by_a_kernel_is_the_copy() -> None:
+    trace = chrome(("kernel", 1, 1.0), ("kernel", 2, 2.0))
+    stretch = Stretch("copy", "memcpy", ("kernel", "memcpy"), 1)
+    assert durations_of(trace, [stretch]) == {"copy": [2.0]}
+    with pytest.raises(LaunchgapError, match="recorded 2 x kernel where 1 x kernel and 1 x memset"):
+        durations_of(trace, [Stretch("fill", "memset", ("kernel", "memset"), 1)])
 
 
 def test_a_real_recording_is_read() -> None:
