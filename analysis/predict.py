@@ -1,6 +1,6 @@
 """The latency of a CUDA graph, predicted from the trace of the eager run and the GPU's calibration.
 
-    latency = work + overhead(nodes)        overhead(n) = constant + (n - 1) gap(n), see analysis.calibration
+    latency = work + overhead(nodes)        overhead(n) = constant + (n - 1) gap(n), see analysis.overhead
 
 Work is the GPU time of what would be the graph's nodes, as the eager trace shows it. Nothing is fitted to any
 model. docs/prediction.md has what this holds and what it cannot know.
@@ -15,14 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.calibration import (
-    Calibration,
-    Sizes,
-    gap_and_constant_us,
-    overhead_draws_us,
-    overhead_us,
-)
+from analysis.calibration import Calibration
 from analysis.latency import CONFIDENCE
+from analysis.overhead import Sizes, gap_and_constant_us, overhead_draws_us, overhead_us
 from analysis.predict_work import EagerWork
 
 LEAST_GAIN_PERCENT = 5.0
@@ -111,7 +106,7 @@ def predict(
     """Predict every request and the median one.
 
     The interval holds two things that were not known: which requests were traced (bootstrap), and the
-    calibration (its samples resampled, one of its kernels chosen at random for each draw). `extra_nodes`
+    calibration (its samples resampled, one of its probes chosen at random for each draw). `extra_nodes`
     are kernels that the capture adds to eager's, each as long as the calibration's small kernel.
     """
     rows = work.requests

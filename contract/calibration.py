@@ -9,6 +9,9 @@ CALIBRATION = "calibration"
 
 NodeKind = Literal["kernel", "memset", "memcpy"]
 
+LAYER: Literal["layer"] = "layer"
+"""Kind of a probe whose steps are decoder layers, so many kernels unlike one another."""
+
 
 class SeriesFields(TypedDict):
     """Raw samples in the order they were taken in, and their median. The unit is in the series' name."""
@@ -36,7 +39,8 @@ class GraphSizeFields(TypedDict):
 class ProbeFields(TypedDict):
     """One operation, launched eagerly and as the nodes of graphs of many sizes.
 
-    A `kernel` probe is a chain of that kernel alone. A `memset` or `memcpy` probe takes turns with the kernel
+    `kinds` are the operations that one step launches, in order. A `kernel` probe is a chain of that kernel
+    alone, a `layer` probe one of decoder layers, whose durations are those of all operations. A `memset` or `memcpy` probe takes turns with the kernel
     of the probe `small`, so that half of its nodes are of its kind. `eager_duration_us` and
     `graph_duration_us` are single operations of that kind as a tracer records them, launched one by
     one and replayed.
@@ -44,7 +48,8 @@ class ProbeFields(TypedDict):
     one launch where launches wait in the queue; of a pair of launches both hold the pair.
     """
 
-    kind: NodeKind
+    kind: NodeKind | Literal["layer"]
+    kinds: list[NodeKind]
     sizes: list[GraphSizeFields]
     eager_duration_us: SeriesFields
     graph_duration_us: SeriesFields

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from contract import SCHEMA_VERSION, LaunchgapError
 from contract.calibration import (
+    LAYER,
     CalibrationRecord,
     CopyFields,
     GraphSizeFields,
@@ -26,9 +27,11 @@ from contract.calibration import (
     SeriesFields,
 )
 from inference.backends import Backend, CudaBackend, Graph
+from inference.calibration_layers import layer_probes
 from inference.calibration_probes import Probe, hold, make_probes
 from inference.calibration_traced import Stretch, traced_durations_us
 from inference.calling import Logits
+from inference.devices import forbid_tf32
 from inference.environment import describe_environment, read_clocks
 from inference.floor import read_bandwidth_bytes_per_s
 from inference.request import run_request
@@ -42,10 +45,11 @@ _BANDWIDTH_READS = 3
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """How to measure: graph sizes in nodes, rounds, seconds of warm-up, and lengths of copied prompts."""
+    """How to measure: sizes of graphs in nodes, or in layers; rounds, seconds, lengths of copied prompts."""
 
     sizes: Sequence[int] = (1, 10, 50, 100, 200, 400, 1000, 2000)
     pair_sizes: Sequence[int] = (200, 1000, 2000)
+    layers: Sequence[int] = (1, 2, 5, 10, 20, 40)
     rounds: int = 100
     warmup_s: float = 2.0
     seed: int = 0
@@ -76,7 +80,9 @@ def calibrate(
     """
     environment: dict[str, Any] = describe_environment(device)
     environment["clocks_before"] = read_clocks(device)
-    backend, probes = CudaBackend(device), make_probes(device)
+    forbid_tf32()
+    backend = CudaBackend(device)
+    probes = (*make_probes(device), *layer_probes(device))
     with torch.cuda.device(device), torch.no_grad():
         series = replay_series(backend, probes, settings)
         launches = {probe.name: _launch_series(backend, probe, settings.rounds) for probe in probes}
@@ -146,7 +152,7 @@ def replay_series(
     every = [
         ReplaySeries(probe, nodes, backend.capture(probe.chain(nodes), pool).graph, ids)
         for probe in probes
-        for nodes in (settings.sizes if len(probe.kinds) == 1 else settings.pair_sizes)
+        for nodes in _sizes(probe, settings)
     ]
     end_s = time.perf_counter() + settings.warmup_s
     while time.perf_counter() < end_s:
@@ -160,6 +166,12 @@ def replay_series(
         for one in order:
             _sample(one, prompt, backend)
     return every
+
+
+def _sizes(probe: Probe, settings: CalibrationSettings) -> Sequence[int]:
+    if probe.kind == LAYER:
+        return [layers * len(probe.kinds) for layers in settings.layers]
+    return settings.sizes if probe.kind == "kernel" else settings.pair_sizes
 
 
 def close(series: Sequence[ReplaySeries]) -> None:
@@ -193,15 +205,16 @@ def _queued_us(backend: Backend, launch: Callable[[], object]) -> float:
 
 def _launch_series(backend: Backend, probe: Probe, samples: int) -> tuple[SeriesFields, SeriesFields]:
     """Microseconds of one step in a burst: of the host while it launches, of the device while they wait."""
-    burst = probe.chain(_BURST * len(probe.kinds))
+    steps = max(_BURST // len(probe.kinds), 1)
+    burst = probe.chain(steps * len(probe.kinds))
     host_us, device_us = [], []
     for _ in range(samples):
         backend.synchronize()
         start_s = time.perf_counter()
         burst()
-        host_us.append((time.perf_counter() - start_s) * _US_PER_S / _BURST)
+        host_us.append((time.perf_counter() - start_s) * _US_PER_S / steps)
         backend.synchronize()
-        device_us.append(_queued_us(backend, burst) / _BURST)
+        device_us.append(_queued_us(backend, burst) / steps)
     return series_of(host_us), series_of(device_us)
 
 
@@ -248,6 +261,7 @@ def _probe_fields(
 ) -> ProbeFields:
     return ProbeFields(
         kind=probe.kind,
+        kinds=list(probe.kinds),
         sizes=[size_fields(one) for one in series if one.probe is probe],
         eager_duration_us=series_of(durations[f"{probe.name}.eager"]),
         graph_duration_us=series_of(durations[f"{probe.name}.graph"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -31,23 +32,24 @@ class Probe:
     """One operation to repeat.
 
     Attributes:
-        kind: of the operation that is looked at.
-        step: launch it; a fill or a copy comes after one kernel of the probe `small`.
+        kind: of the operation that is looked at; `layer` for all operations of a decoder layer.
+        step: launch it, given its place in the chain from 0; a fill or a copy comes after one kernel of the
+            probe `small`.
         kinds: what a step launches, in order.
     """
 
     name: str
-    kind: NodeKind
+    kind: NodeKind | Literal["layer"]
     kinds: tuple[NodeKind, ...]
-    step: Callable[[], object]
+    step: Callable[[int], object]
 
     def chain(self, nodes: int) -> Callable[[], torch.Tensor]:
-        """A function that launches `nodes` operations and gives an empty tensor, as a capture wants one."""
+        """A function that launches `nodes` operations, or up to a step less, and gives an empty tensor."""
         steps, nothing = nodes // len(self.kinds), torch.empty(0)
 
         def forward() -> torch.Tensor:
-            for _ in range(steps):
-                self.step()
+            for number in range(steps):
+                self.step(number)
             return nothing
 
         return forward
@@ -65,24 +67,24 @@ def make_probes(device: torch.device) -> tuple[Probe, ...]:
     wide = torch.zeros(_WIDE_NUMBERS, device=device)
     fill = _filler(torch.zeros(_FILL_BYTES, dtype=torch.uint8, device=device))
 
-    def empty_step() -> object:
+    def empty_step(_: int) -> object:
         return torch.cuda._sleep(0) if device.type == "cuda" else one.add_(1.0)
 
-    def small_step() -> object:
+    def small_step(_: int) -> object:
         return small.add_(1.0)
 
-    def fill_step() -> None:
+    def fill_step(_: int) -> None:
         small.add_(1.0)
         fill()
 
-    def copy_step() -> object:
+    def copy_step(_: int) -> object:
         small.add_(1.0)
         return copied.copy_(small)
 
     return (
         Probe("empty", "kernel", ("kernel",), empty_step),
         Probe(SMALL, "kernel", ("kernel",), small_step),
-        Probe("wide", "kernel", ("kernel",), lambda: wide.add_(1.0)),
+        Probe("wide", "kernel", ("kernel",), lambda _: wide.add_(1.0)),
         Probe("memset", "memset", ("kernel", "memset"), fill_step),
         Probe("memcpy", "memcpy", ("kernel", "memcpy"), copy_step),
     )

@@ -9,22 +9,26 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from contract import LaunchgapError
-from contract.calibration import NodeKind
+from contract.calibration import LAYER, NodeKind
 
 _CATEGORIES: dict[str, NodeKind] = {"kernel": "kernel", "gpu_memset": "memset", "gpu_memcpy": "memcpy"}
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of the recording: `repeats` times the operations of `kinds`, of which `kind` is looked at."""
+    """A stretch of the recording: `repeats` times the operations of `kinds`, of which `kind` is looked at.
+
+    Of decoder layers all are.
+    """
 
     label: str
-    kind: NodeKind
+    kind: NodeKind | Literal["layer"]
     kinds: tuple[NodeKind, ...]
     repeats: int
 
@@ -34,6 +38,24 @@ def traced_durations_us(run: Callable[[], None], stretches: Sequence[Stretch]) -
 
     Raises:
         LaunchgapError: this torch cannot record GPU work, or what it recorded is not what was launched.
+    """
+    return durations_of(_recorded(run), stretches)
+
+
+def recorded_kinds(run: Callable[[], object]) -> tuple[NodeKind, ...]:
+    """What `run` launches, in the order in which the device did it.
+
+    Raises:
+        LaunchgapError: this torch cannot record GPU work.
+    """
+    return tuple(_CATEGORIES[event["cat"]] for event in _operations(_recorded(run)))
+
+
+def _recorded(run: Callable[[], object]) -> dict[str, object]:
+    """A Chrome trace of `run`.
+
+    Raises:
+        LaunchgapError: this torch cannot record GPU work.
     """
     if ProfilerActivity.CUDA not in supported_activities():
         raise LaunchgapError(
@@ -48,7 +70,15 @@ def traced_durations_us(run: Callable[[], None], stretches: Sequence[Stretch]) -
             run()
             torch.cuda.synchronize()
         recorded.export_chrome_trace(str(path))
-        return durations_of(json.loads(path.read_text(encoding="utf-8")), stretches)
+        chrome: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
+        return chrome
+
+
+def _operations(chrome: dict[str, object]) -> list[dict[str, Any]]:
+    """Kernels, fills and copies of a Chrome trace in the order of their starts."""
+    events = chrome.get("traceEvents")
+    found = [one for one in events if one.get("cat") in _CATEGORIES] if isinstance(events, list) else []
+    return sorted(found, key=lambda event: float(event["ts"]))
 
 
 def durations_of(chrome: dict[str, object], stretches: Sequence[Stretch]) -> dict[str, list[float]]:
@@ -57,9 +87,7 @@ def durations_of(chrome: dict[str, object], stretches: Sequence[Stretch]) -> dic
     Raises:
         LaunchgapError: it holds other work than the stretches, or less, or more.
     """
-    events = chrome.get("traceEvents")
-    found = [one for one in events if one.get("cat") in _CATEGORIES] if isinstance(events, list) else []
-    found.sort(key=lambda event: float(event["ts"]))
+    found = _operations(chrome)
     expected = [(one, kind) for one in stretches for kind in one.kinds * one.repeats]
     kinds: list[NodeKind] = [_CATEGORIES[event["cat"]] for event in found]
     if len(kinds) != len(expected) or not all(
@@ -73,7 +101,7 @@ def durations_of(chrome: dict[str, object], stretches: Sequence[Stretch]) -> dic
         )
     durations: dict[str, list[float]] = {one.label: [] for one in stretches}
     for (stretch, kind), event in zip(expected, found, strict=True):
-        if kind == stretch.kind:
+        if stretch.kind in (kind, LAYER):
             durations[stretch.label].append(float(event["dur"]))
     return durations
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Measure what launching costs on this GPU, for `python -m analysis predict`.
 
-Takes under a minute and needs no model: chains of kernels, fills and copies that do next to nothing are
-launched one by one and replayed as graphs of 1 to 2,000 nodes. Every raw sample is kept.
+Takes about a minute and needs no model: chains of kernels, fills and copies that do next to nothing are
+launched one by one and replayed as graphs of 1 to 2,000 nodes, and so are layers of no particular model.
+Every raw sample is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from analysis.calibration import calibration_of, summary_lines
+from analysis.calibration import calibration_of
+from analysis.overhead import summary_lines
 from inference.calibration import CalibrationSettings, calibrate, require_gpu
 from scripts._arguments import Parser, seconds, whole
 from scripts._cli import require_writable, run_main, write_text_atomic

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
-DURATION_US = {"empty": 0.9, "small": 1.2, "wide": 2.5, "memset": 0.8, "memcpy": 1.1}
+DURATION_US = {"empty": 0.9, "small": 1.2, "wide": 2.5, "memset": 0.8, "memcpy": 1.1, "layer-float32": 6.0}
+DURATION_US["layer-bfloat16"] = 3.0
 KERNELS = ("empty", "small", "wide")
+LAYERS = ("layer-float32", "layer-bfloat16")
 SIZES, PAIR_SIZES = (1, 10, 50, 100, 200, 400, 1000, 2000), (200, 1000, 2000)
+LAYER_SIZES = (12, 24, 60, 120, 240, 480)
 SAMPLES = 20
 BESIDE_US = 70.0
 
@@ -28,6 +31,7 @@ def record(
     fill_us: float = 0.0,
     copy_us: float = 0.0,
     noise_us: float = 0.0,
+    layer_kinds: tuple[str, ...] = ("kernel",) * 12,
     gpu: str = "NVIDIA H200",
     bandwidth: float | None = 4e12,
 ) -> dict[str, Any]:
@@ -36,7 +40,7 @@ def record(
     A fill costs `fill_us` more than a kernel of its length, a copy `copy_us`.
     """
     random = np.random.default_rng(1)
-    gaps = gap_us if isinstance(gap_us, dict) else dict.fromkeys(KERNELS, gap_us)
+    gaps = gap_us if isinstance(gap_us, dict) else dict.fromkeys((*KERNELS, *LAYERS), gap_us)
 
     def noisy(value: float) -> dict[str, Any]:
         return series(value + noise_us * random.standard_normal(SAMPLES))
@@ -45,6 +49,9 @@ def record(
         time_us = constant_us + (nodes - 1) * gaps.get(name, gaps["small"])
         if name in KERNELS:
             time_us += nodes * DURATION_US[name]
+        elif name in LAYERS:
+            fills = layer_kinds.count("memset") / len(layer_kinds)
+            time_us += nodes * (DURATION_US[name] + fills * fill_us)
         else:
             more = {"memset": fill_us, "memcpy": copy_us}[name]
             time_us += nodes / 2 * (DURATION_US["small"] + DURATION_US[name] + more)
@@ -53,8 +60,9 @@ def record(
 
     probes = {
         name: {
-            "kind": "kernel" if name in KERNELS else name,
-            "sizes": [size(name, nodes) for nodes in (SIZES if name in KERNELS else PAIR_SIZES)],
+            "kind": _kind(name),
+            "kinds": _kinds(name, layer_kinds),
+            "sizes": [size(name, nodes) for nodes in _sizes(name)],
             "eager_duration_us": series([duration] * SAMPLES),
             "graph_duration_us": series([duration] * SAMPLES),
             "eager_launch_us": series([4.0 if name == "wide" else 3.0] * 3),
@@ -73,6 +81,22 @@ def record(
         "read_bandwidth_bytes_per_s": None if bandwidth is None else series([bandwidth] * 3),
         "command": [],
     }
+
+
+def _kind(name: str) -> str:
+    return "kernel" if name in KERNELS else name.partition("-")[0]
+
+
+def _kinds(name: str, layer: tuple[str, ...]) -> list[str]:
+    if name in LAYERS:
+        return list(layer)
+    return ["kernel"] if name in KERNELS else ["kernel", name]
+
+
+def _sizes(name: str) -> tuple[int, ...]:
+    if name in LAYERS:
+        return LAYER_SIZES
+    return SIZES if name in KERNELS else PAIR_SIZES
 
 
 def saved(folder: Path, gap_us: float = 0.5, constant_us: float = 20.0) -> Path:

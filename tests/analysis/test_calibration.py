@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.calibration import (
+from analysis.calibration import calibration_of, read_calibration, shipped_calibration
+from analysis.overhead import (
     Sizes,
-    calibration_of,
+    equal_kernels_gap_us,
     gap_and_constant_us,
     kind_cost_us,
     overhead_draws_us,
     overhead_us,
-    read_calibration,
     summary_lines,
 )
 from contract import LaunchgapError
@@ -31,7 +31,7 @@ def sizes(kernels: list[float], memsets: float = 0, memcpys: float = 0) -> Sizes
     return Sizes(count, np.full_like(count, memsets), np.full_like(count, memcpys))
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 37, 200, 1999, 2000, 5000])
+@pytest.mark.parametrize("nodes", [1, 2, 37, 200, 479, 480, 5000])
 def test_gap_and_constant_are_found_again(nodes: int) -> None:
     calibration = calibration_of(record(gap_us=0.6, constant_us=25.0), PATH)
     assert overhead_us(calibration, sizes([nodes]))[0] == pytest.approx(25 + (nodes - 1) * 0.6)
@@ -51,18 +51,25 @@ def test_a_gap_that_grows_with_the_graph_is_followed() -> None:
     bent = record(gap_us=0.5)
     for probe in bent["probes"].values():
         for size in probe["sizes"]:
-            late = max(size["nodes"] - 1000, 0) * 0.25
+            late = max(size["nodes"] - 240, 0) * 0.25
             size["event_us"]["samples"] = [one + late for one in size["event_us"]["samples"]]
     calibration = calibration_of(bent, PATH)
-    found = overhead_us(calibration, sizes([1000.0, 1500.0, 2000.0, 3000.0]))
-    assert np.diff(found) == pytest.approx([500 * 0.75, 500 * 0.75, 1000 * 0.75])
+    found = overhead_us(calibration, sizes([240.0, 360.0, 480.0, 1000.0]))
+    assert np.diff(found) == pytest.approx([120 * 0.75, 120 * 0.75, 520 * 0.75])
 
 
-def test_the_middle_of_the_kernel_probes_counts_and_the_draws_hold_all() -> None:
-    calibration = calibration_of(record(gap_us={"empty": 0.4, "small": 0.5, "wide": 0.9}), PATH)
-    assert gap_and_constant_us(calibration, 200)[0] == pytest.approx(0.5)
-    drawn = overhead_draws_us(calibration, sizes([201.0]), 500, np.random.default_rng(0))[:, 0]
-    assert sorted(set(np.round(drawn, 6))) == pytest.approx([20 + 200 * gap for gap in (0.4, 0.5, 0.9)])
+def test_the_mean_of_the_layer_probes_counts_and_the_draws_hold_both() -> None:
+    gaps = {"layer-float32": 0.7, "layer-bfloat16": 0.5, "empty": 0.1, "small": 0.2, "wide": 0.3}
+    calibration = calibration_of(record(gap_us=gaps), PATH)
+    assert gap_and_constant_us(calibration, 241)[0] == pytest.approx(0.6)
+    assert equal_kernels_gap_us(calibration, 400) == pytest.approx(0.2)
+    drawn = overhead_draws_us(calibration, sizes([241.0]), 500, np.random.default_rng(0))[:, 0]
+    assert sorted(set(np.round(drawn, 6))) == pytest.approx([20 + 240 * gap for gap in (0.5, 0.7)])
+
+
+def test_the_fills_among_the_kernels_of_a_layer_are_taken_off() -> None:
+    calibration = calibration_of(record(fill_us=0.6, layer_kinds=("kernel", "memset", "kernel")), PATH)
+    assert gap_and_constant_us(calibration, 301)[0] == pytest.approx(0.5)
 
 
 def test_noise_widens_the_draws_around_the_truth() -> None:
@@ -106,6 +113,8 @@ def test_a_saved_record_is_read_again(tmp_path: Path) -> None:
         lambda one: one.pop("probes"),
         lambda one: one["probes"].pop("small"),
         lambda one: one["probes"].pop("memset"),
+        lambda one: [one["probes"].pop(name) for name in ("layer-float32", "layer-bfloat16")],
+        lambda one: one["probes"]["layer-float32"].pop("kinds"),
         lambda one: one["probes"]["small"].pop("sizes"),
         lambda one: one["probes"]["small"]["sizes"].pop(0),
         lambda one: one["probes"]["small"]["sizes"].append(one["probes"]["small"]["sizes"][-1]),
@@ -124,6 +133,13 @@ def test_half_a_record_is_refused(spoil: Callable[[dict[str, Any]], object]) -> 
     spoil(one)
     with pytest.raises(LaunchgapError, match=r"calibration\.json: half a calibration .*scripts\.calibrate"):
         calibration_of(one, PATH)
+
+
+def test_the_shipped_record_is_whole_and_of_the_gpu_it_names() -> None:
+    calibration = read_calibration(shipped_calibration())
+    assert calibration.gpu == "NVIDIA H200"
+    # Real kernels take more than one that is repeated: what the layer probes are for.
+    assert gap_and_constant_us(calibration, 200)[0] > equal_kernels_gap_us(calibration, 200) > 0
 
 
 def test_another_file_and_none_are_refused(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_the_interval_holds_requests_and_calibration_and_repeats() -> None:
     random = np.random.default_rng(3)
     work = made((400 + 10 * random.standard_normal(40)).tolist())
     quiet, noisy = (predict(work, calibrated(noise_us=noise)) for noise in (0.0, 8.0))
-    unlike = predict(work, calibrated(gap_us={"empty": 0.3, "small": 0.5, "wide": 0.7}))
+    unlike = predict(work, calibrated(gap_us={"small": 0.5, "layer-float32": 0.3, "layer-bfloat16": 0.7}))
     for found in (quiet, noisy, unlike):
         assert found.latency.low_us < found.latency.us < found.latency.high_us
     widths = [one.latency.high_us - one.latency.low_us for one in (quiet, noisy, unlike)]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.calibration import gap_and_constant_us, kind_cost_us, read_calibration
+from analysis.calibration import read_calibration
+from analysis.overhead import equal_kernels_gap_us, gap_and_constant_us, kind_cost_us
 from contract import read_record
 
 pytestmark = pytest.mark.gpu
@@ -37,7 +38,7 @@ def test_a_calibration_hangs_together_and_predicts(tmp_path: Path) -> None:
         large = probe["sizes"][-1]
         assert large["queued_us"]["median"] <= large["event_us"]["median"] * 1.05
     gap_us, constant_us = gap_and_constant_us(calibration, 1000)
-    assert gap_us > 0
+    assert gap_us > equal_kernels_gap_us(calibration, 1000) > 0
     assert constant_us > gap_us
     assert kind_cost_us(calibration, "memcpy") > -gap_us
     assert calibration.bandwidth_bytes_per_s is not None

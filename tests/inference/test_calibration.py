@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from contract import CaptureError, LaunchgapError
+from contract.calibration import LAYER
 from inference.backends import SimulationBackend
 from inference.calibration import (
     CalibrationSettings,
@@ -20,6 +21,7 @@ from inference.calibration import (
     series_of,
     size_fields,
 )
+from inference.calibration_layers import layer_probes
 from inference.calibration_probes import SMALL, Probe, hold, make_probes
 from inference.calibration_traced import Stretch, durations_of, traced_durations_us
 
@@ -29,7 +31,7 @@ QUICK = CalibrationSettings(sizes=(1, 6), pair_sizes=(4,), rounds=3, warmup_s=0.
 
 
 def counting(kinds: tuple[Any, ...], calls: list[int]) -> Probe:
-    return Probe("counted", "kernel", kinds, lambda: calls.append(1))
+    return Probe("counted", "kernel", kinds, lambda _: calls.append(1))
 
 
 @pytest.mark.parametrize(("kinds", "calls"), [(("kernel",), 12), (("kernel", "memset"), 6)])
@@ -69,10 +71,38 @@ def test_every_graph_is_replayed_in_every_round_and_freed() -> None:
         series[0].graph.replay()
 
 
+def test_a_layer_probe_runs_one_layer_after_the_other_with_weights_of_its_own() -> None:
+    single, half = layer_probes(CPU, rows=2, layers=2)
+    assert (single.name, half.name) == ("layer-float32", "layer-bfloat16")
+    assert single.kind == half.kind == LAYER
+    hidden = single.step(0)
+    assert isinstance(hidden, torch.Tensor)
+    first = hidden.clone()
+    assert single.step(1) is hidden
+    assert hidden.shape == (1, 2, 1024)
+    assert hidden.isfinite().all()
+    assert not torch.equal(hidden, first)
+
+
+def test_layers_are_replayed_in_sizes_of_whole_layers() -> None:
+    settings = CalibrationSettings((1,), (4,), layers=(1, 2), rounds=2, warmup_s=0.0, tokens=(5,))
+    probe = Probe("layer-float32", LAYER, ("kernel", "memset", "kernel"), lambda _: torch.zeros(1).add_(1))
+    series = replay_series(SimulationBackend(), [probe], settings)
+    assert [one.nodes for one in series] == [3, 6]
+
+
+def test_of_a_layer_all_operations_count() -> None:
+    trace = chrome(("kernel", 1, 1.0), ("gpu_memset", 2, 2.0), ("kernel", 3, 3.0), ("gpu_memset", 4, 4.0))
+    stretch = Stretch("layer", LAYER, ("kernel", "memset"), 2)
+    assert durations_of(trace, [stretch]) == {"layer": [1.0, 2.0, 3.0, 4.0]}
+
+
 def test_a_replay_does_the_work_of_its_chain() -> None:
     total = torch.zeros(1)
-    probe = Probe("sum", "kernel", ("kernel",), lambda: total.add_(1.0))
-    series = replay_series(SimulationBackend(), [probe], CalibrationSettings((5,), (), 2, 0.0, tokens=(3,)))
+    probe = Probe("sum", "kernel", ("kernel",), lambda _: total.add_(1.0))
+    series = replay_series(
+        SimulationBackend(), [probe], CalibrationSettings((5,), (), rounds=2, warmup_s=0.0, tokens=(3,))
+    )
     before = total.item()
     series[0].graph.replay()
     assert total.item() - before == 5
