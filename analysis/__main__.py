@@ -15,6 +15,7 @@ COMMANDS = {
     "predict": "analysis.commands.predict",
     "ledger": "analysis.commands.ledger",
     "match": "analysis.commands.match",
+    "layers": "analysis.commands.layers",
 }
 """First words that are commands; any other first word is a trace to look at."""
 

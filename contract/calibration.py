@@ -40,12 +40,12 @@ class ProbeFields(TypedDict):
     """One operation, launched eagerly and as the nodes of graphs of many sizes.
 
     `kinds` are the operations that one step launches, in order. A `kernel` probe is a chain of that kernel
-    alone, a `layer` probe one of decoder layers, whose durations are those of all operations. A `memset` or `memcpy` probe takes turns with the kernel
-    of the probe `small`, so that half of its nodes are of its kind. `eager_duration_us` and
-    `graph_duration_us` are single operations of that kind as a tracer records them, launched one by
-    one and replayed.
-    `eager_launch_us` is the host's time for one launch from Python, `eager_period_us` the device's time for
-    one launch where launches wait in the queue; of a pair of launches both hold the pair.
+    alone, a `layer` probe one of decoder layers, whose durations are those of all operations. A `memset` or
+    `memcpy` probe takes turns with the kernel of the probe `small`: half of its nodes are of its kind.
+    `eager_duration_us` and `graph_duration_us` are single operations of that kind as a tracer records them,
+    launched one by one and replayed.
+    `eager_launch_us` is the host's time to launch one step from Python, `eager_period_us` the device's time
+    for one step where launches wait in the queue.
     """
 
     kind: NodeKind | Literal["layer"]

@@ -9,7 +9,13 @@ SCHEMA_VERSION = 1
 """Version of every JSON record below; readers refuse another one by name."""
 
 NVTX_DOMAIN = "launchgap"
-"""NVTX domain of all ranges that launchgap's own executables emit."""
+"""NVTX domain of all ranges that launchgap's own executables emit, but for those of modules."""
+
+MODULE_DOMAIN = "launchgap.modules"
+"""NVTX domain of the ranges that `--annotate modules` opens, each named by its module's path in the model."""
+
+ROOT_MODULE = "(model)"
+"""Name of the range of the model itself, whose path is empty."""
 
 
 class RangeName(StrEnum):
@@ -47,10 +53,20 @@ class Strategy(StrEnum):
 DEFAULT_STRATEGIES = (Strategy.EAGER, Strategy.GRAPH, Strategy.GRAPH_PADDED)
 """What is measured and traced unless told otherwise."""
 
+STEP_STRATEGIES = (Strategy.EAGER, Strategy.GRAPH, Strategy.GRAPH_FUSED)
+"""Ways to run one step of generation; the first two unless told otherwise."""
+
 WITHOUT_GRAPH = frozenset(
     {Strategy.EAGER, Strategy.EAGER_UNMASKED, Strategy.EAGER_LAST, Strategy.COMPILED_DEFAULT}
 )
 """Strategies that launch their kernels one by one: there is no graph for nsys to see."""
+
+
+class Phase(StrEnum):
+    """What a request is: a pass over the whole prompt, or one step of generation after it."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
 
 
 class TraceMode(StrEnum):
@@ -70,6 +86,9 @@ class Dtype(StrEnum):
 
 DEFAULT_PADDED_LENGTH = 1024
 """Length that `graph_padded` is captured at unless told otherwise, in tokens."""
+
+DEFAULT_DECODE_SLOTS = 128
+"""Slots of the cache that one decode step attends over unless told otherwise, in tokens."""
 
 DEFAULT_ATTENTION = "sdpa"
 """Attention implementation that transformers itself picks for the models here."""
@@ -98,9 +117,15 @@ class GenerationStrategy(StrEnum):
 
 
 def case_name(
-    model: str, dtype: str, prompt_length: int, max_length: int, attn_implementation: str = DEFAULT_ATTENTION
+    model: str,
+    dtype: str,
+    prompt_length: int,
+    max_length: int,
+    attn_implementation: str = DEFAULT_ATTENTION,
+    phase: str = Phase.PREFILL.value,
 ) -> str:
     """Folder name of a case: the model's last path part and what was varied, in shell-safe letters."""
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rstrip("/").rsplit("/", 1)[-1]).strip("-.") or "model"
     name = f"{slug}-{dtype}-p{prompt_length}-m{max_length}"
-    return name if attn_implementation == DEFAULT_ATTENTION else f"{name}-{attn_implementation}"
+    more = [attn_implementation] if attn_implementation != DEFAULT_ATTENTION else []
+    return "-".join([name, *more, *([phase] if phase != Phase.PREFILL else [])])

@@ -10,7 +10,11 @@ from contract.names import SCHEMA_VERSION, LaunchgapError
 
 
 class CaseFields(TypedDict):
-    """What is measured. `name` is also the folder name of everything made for the case."""
+    """What is measured. `name` is also the folder name of everything made for the case.
+
+    `phase` is there for a decode step: then `prompt_length` counts the step's own token and those before it,
+    and `max_length` the slots of the cache.
+    """
 
     name: str
     model: str
@@ -18,6 +22,7 @@ class CaseFields(TypedDict):
     prompt_length: int
     max_length: int
     attn_implementation: str
+    phase: NotRequired[str]
 
 
 class ModelFields(TypedDict):
@@ -115,7 +120,8 @@ class TraceRecord(TypedDict):
     """`STRATEGY.MODE.json` beside a trace: what the traced executable did, and under which nsys.
 
     `event_ms` are times *under the profiler*: they show what the profiler cost and are never a latency.
-    `nsys_version` and `nsys_command` are added by the capture step. `tracer` is there if it was not nsys.
+    `nsys_version` and `nsys_command` are added by the capture step. `tracer` is there if it was not nsys,
+    `annotate` if every module had a range of its own, which makes the host slower.
     """
 
     schema_version: int
@@ -132,6 +138,7 @@ class TraceRecord(TypedDict):
     command: list[str]
     trace_mode: NotRequired[str]
     tracer: NotRequired[Literal["torch"]]
+    annotate: NotRequired[Literal["modules"]]
     nsys_version: NotRequired[str]
     nsys_command: NotRequired[list[str]]
 

@@ -18,16 +18,17 @@ from dataclasses import dataclass, field
 
 import torch
 from tqdm import tqdm
+from transformers import PreTrainedModel
 
 from contract import CorrectnessFields, LaunchgapError, Strategy, StrategyFields
 from inference import correctness
 from inference.backends import Backend
 from inference.case import ReadyCase
-from inference.loading import LoadedModel, float32_copy
+from inference.loading import float32_copy
 from inference.peers import compilers_reset
 from inference.prepare import prepare
 from inference.request import RequestTimes, random_prompt, run_request
-from inference.strategies import EagerForward, ForwardStrategy
+from inference.strategies import ForwardStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -81,9 +82,9 @@ def _measure(case: ReadyCase, settings: BenchmarkSettings) -> tuple[dict[str, St
         return random_prompt(case.fields["prompt_length"], loaded.fields["vocab_size"], generator)
 
     series = _prepare_all(case, settings.strategies)
-    _check_all(loaded, series, [prompt() for _ in range(settings.correctness_inputs)], backend)
+    _check_all(case, series, [prompt() for _ in range(settings.correctness_inputs)])
     if series[Strategy.EAGER].strategy is not None:
-        series[AA] = _Series(EagerForward(loaded.model, backend))
+        series[AA] = _Series(_prepared(Strategy.EAGER, loaded.model, case))
     _warm_up(series, settings.warmup_s, prompt, backend)
     _time_all(series, settings, prompt, backend)
     again = series.pop(AA, _Series())
@@ -95,24 +96,32 @@ def _measure(case: ReadyCase, settings: BenchmarkSettings) -> tuple[dict[str, St
 
 def _prepare_all(case: ReadyCase, strategies: Sequence[Strategy]) -> dict[str, _Series]:
     series = {}
-    lengths = {"prompt_length": case.fields["prompt_length"], "max_length": case.fields["max_length"]}
     # Eager is the reference of every check, so it is prepared even when it is not reported.
     for name in dict.fromkeys((Strategy.EAGER, *strategies)):
         series[str(name)] = one = _Series()
         with _failure_recorded(str(name), one):
-            one.strategy = prepare(name, case.loaded.model, case.backend, **lengths)
+            one.strategy = _prepared(name, case.loaded.model, case)
     return series
 
 
-def _check_all(
-    loaded: LoadedModel, series: dict[str, _Series], prompts: list[torch.Tensor], backend: Backend
-) -> None:
-    eager = series[Strategy.EAGER]
+def _prepared(name: Strategy, model: PreTrainedModel, case: ReadyCase) -> ForwardStrategy:
+    return prepare(
+        name,
+        model,
+        case.backend,
+        prompt_length=case.fields["prompt_length"],
+        max_length=case.fields["max_length"],
+        phase=case.phase,
+    )
+
+
+def _check_all(case: ReadyCase, series: dict[str, _Series], prompts: list[torch.Tensor]) -> None:
+    eager, backend = series[Strategy.EAGER], case.backend
     reference = None
     with _failure_recorded(Strategy.EAGER, eager):
         assert eager.strategy is not None
         answers = correctness.outputs(eager.strategy, prompts, backend)
-        reference = correctness.Reference(prompts, answers, _fp32_answers(loaded, answers, prompts, backend))
+        reference = correctness.Reference(prompts, answers, _fp32_answers(case, answers, prompts))
     for name, one in series.items():
         if name != Strategy.EAGER and one.strategy is not None and reference is not None:
             with _failure_recorded(name, one):
@@ -120,13 +129,14 @@ def _check_all(
 
 
 def _fp32_answers(
-    loaded: LoadedModel, eager: list[torch.Tensor], prompts: list[torch.Tensor], backend: Backend
+    case: ReadyCase, eager: list[torch.Tensor], prompts: list[torch.Tensor]
 ) -> list[torch.Tensor] | None:
     """What the same weights say in fp32, for half precision only; None where memory does not suffice."""
     if eager[0].dtype is torch.float32:
         return None
     try:
-        return correctness.outputs(EagerForward(float32_copy(loaded.model), backend), prompts, backend)
+        copy = _prepared(Strategy.EAGER, float32_copy(case.loaded.model), case)
+        return correctness.outputs(copy, prompts, case.backend)
     except torch.cuda.OutOfMemoryError:
         logger.warning("no GPU memory for an fp32 reference: half precision is judged by bitwise equality")
         return None

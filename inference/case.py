@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 from contract import (
     DEFAULT_ATTENTION,
+    DEFAULT_DECODE_SLOTS,
     DEFAULT_PADDED_LENGTH,
     CaseFields,
     Dtype,
     LaunchgapError,
+    Phase,
     case_name,
 )
 from inference.backends import Backend, make_backend
+from inference.decode_step import check_slots
 from inference.devices import forbid_tf32, resolve_device, resolve_dtype
 from inference.loading import LoadedModel, ModelRequest, load_model
 from inference.strategies import check_lengths
@@ -20,9 +23,10 @@ from inference.strategies import check_lengths
 
 @dataclass(frozen=True)
 class CaseOptions:
-    """What a user chooses: model, precision and lengths in tokens.
+    """What a user chooses: model, precision, lengths in tokens, and what a request is.
 
-    `max_length` None stands for 1024 or the model's last position, whichever is less.
+    `max_length` None stands for 1024, in the phase `decode` for 128, or the model's last position, whichever
+    is less.
     """
 
     model: str = "gpt2"
@@ -33,6 +37,7 @@ class CaseOptions:
     attn_implementation: str = DEFAULT_ATTENTION
     weights: str = "auto"
     seed: int = 0
+    phase: str = Phase.PREFILL.value
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,11 @@ class ReadyCase:
     fields: CaseFields
     loaded: LoadedModel
     backend: Backend
+
+    @property
+    def phase(self) -> Phase:
+        """What a request is."""
+        return Phase(self.fields.get("phase", Phase.PREFILL))
 
 
 def open_case(options: CaseOptions) -> ReadyCase:
@@ -59,11 +69,20 @@ def open_case(options: CaseOptions) -> ReadyCase:
         ModelRequest(options.model, dtype, device, options.attn_implementation, options.weights, options.seed)
     )
     positions = loaded.fields["max_positions"]
-    max_length = options.max_length or min(DEFAULT_PADDED_LENGTH, positions)
+    is_step = options.phase == Phase.DECODE
+    usual = DEFAULT_DECODE_SLOTS if is_step else DEFAULT_PADDED_LENGTH
+    max_length = options.max_length or min(usual, positions)
     check_lengths(options.prompt_length, max_length, positions)
+    if is_step:
+        check_slots(options.prompt_length, max_length)
     fields = CaseFields(
         name=case_name(
-            options.model, options.dtype, options.prompt_length, max_length, options.attn_implementation
+            options.model,
+            options.dtype,
+            options.prompt_length,
+            max_length,
+            options.attn_implementation,
+            options.phase,
         ),
         model=options.model,
         dtype=options.dtype,
@@ -71,4 +90,6 @@ def open_case(options: CaseOptions) -> ReadyCase:
         max_length=max_length,
         attn_implementation=options.attn_implementation,
     )
+    if is_step:
+        fields["phase"] = options.phase
     return ReadyCase(fields, loaded, make_backend(device))

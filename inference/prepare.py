@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from transformers import PreTrainedModel
 
-from contract import Strategy
+from contract import STEP_STRATEGIES, LaunchgapError, Phase, Strategy
 from inference.backends import Backend
-from inference.peers import Compiled, GraphedCallable, refuse_simulation
+from inference.decode_step import DecodeStep
+from inference.peers import Compiled, GraphedCallable, fresh_compiler, refuse_simulation
 from inference.runner_strategies import RunnerForward, bucketed_lengths
 from inference.strategies import EagerForward, ForwardStrategy, GraphForward, UnmaskedForward
 
@@ -41,10 +43,25 @@ _BUILD: dict[Strategy, Callable[[_Wanted], ForwardStrategy]] = {
 }
 
 
+_BUILD_STEP: dict[Strategy, Callable[[_Wanted], ForwardStrategy]] = {
+    Strategy.EAGER: lambda w: _step(w, graph=False),
+    Strategy.GRAPH: lambda w: _step(w, graph=True),
+    Strategy.GRAPH_FUSED: lambda w: _step(w, graph=True, fused=True),
+}
+
+
 def prepare(
-    strategy: Strategy, model: PreTrainedModel, backend: Backend, *, prompt_length: int, max_length: int
+    strategy: Strategy,
+    model: PreTrainedModel,
+    backend: Backend,
+    *,
+    prompt_length: int,
+    max_length: int,
+    phase: Phase = Phase.PREFILL,
 ) -> ForwardStrategy:
     """Build a strategy for prompts of `prompt_length` tokens, compiling and capturing where it does so.
+
+    In the phase `decode` for a step on that token, over a cache of `max_length` slots.
 
     Raises:
         CaptureError: an operation that a graph cannot hold.
@@ -53,4 +70,19 @@ def prepare(
     """
     if strategy in _NEEDS_CUDA:
         refuse_simulation(backend)
-    return _BUILD[strategy](_Wanted(model, backend, prompt_length, max_length))
+    build = (_BUILD_STEP if phase is Phase.DECODE else _BUILD).get(strategy)
+    if build is None:
+        raise LaunchgapError(f"{strategy}: no way to run a decode step; use {', '.join(STEP_STRATEGIES)}")
+    return build(_Wanted(model, backend, prompt_length, max_length))
+
+
+def _step(wanted: _Wanted, *, graph: bool, fused: bool = False) -> ForwardStrategy:
+    with fresh_compiler() if fused else nullcontext():
+        return DecodeStep(
+            wanted.model,
+            wanted.prompt_length,
+            wanted.max_length,
+            wanted.backend,
+            graph=graph,
+            fused=fused,
+        )

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 import torch
 
 from contract import SCHEMA_VERSION, WITHOUT_GRAPH, LaunchgapError, RangeName, Strategy, TraceRecord
 from inference.annotate import Annotate, nvtx_range
+from inference.annotate_modules import module_ranges, refuse_compiled
 from inference.case import CaseOptions, ReadyCase, open_case
 from inference.devices import resolve_device
 from inference.environment import describe_environment
 from inference.prepare import prepare
 from inference.request import RequestTimes, random_prompt, run_request
-from inference.strategies import EagerForward, ForwardStrategy
+from inference.strategies import ForwardStrategy
 
 MIN_WARM_UP_REQUESTS = 3
 
@@ -68,10 +69,12 @@ def run_traced(
     command: Sequence[str],
     save: Callable[[TraceRecord], None],
     tracer: Tracer | None = None,
+    modules: bool = False,
 ) -> None:
     """Run `requests` annotated requests of one strategy while `tracer` (None: nsys, if it is there) records.
 
-    Warm-up is eager for every strategy and short (`warmup_s` seconds), since it is in the trace as well.
+    Warm-up is eager for every strategy and short (`warmup_s` seconds), since it is in the trace as well. With
+    `modules` every module has an NVTX range from before the warm-up on, hence in the capture as well.
 
     Raises:
         LaunchgapError: bad options, or a strategy that this model or device cannot have; CaptureError when it
@@ -79,19 +82,24 @@ def run_traced(
     """
     if requests < 1:
         raise LaunchgapError(f"requests {requests}: must be 1 or more")
+    if modules:
+        refuse_compiled(strategy)
     tracer = tracer or NsysTracer()
     with tracer.recording(resolve_device(options.device).type == "cuda"):
         with tracer.annotate(RangeName.LOAD):
             case = open_case(options)
             case.backend.synchronize()
         prompts = _prompts(case, requests)
-        _warm_up(case, prompts[0], warmup_s, tracer.annotate)
-        runner, forward_range = _prepare(case, strategy, tracer.annotate)
-        times = [
-            run_request(runner, prompt, case.backend, forward_range=forward_range, annotate=tracer.annotate)
-            for prompt in prompts
-        ]
-        tracer.finish(lambda: save(_record(case, strategy, times, command)))
+        with module_ranges(case.loaded.model) if modules else nullcontext():
+            _warm_up(case, prompts[0], warmup_s, tracer.annotate)
+            runner, forward_range = _prepare(case, strategy, tracer.annotate)
+            times = [
+                run_request(
+                    runner, prompt, case.backend, forward_range=forward_range, annotate=tracer.annotate
+                )
+                for prompt in prompts
+            ]
+        tracer.finish(lambda: save(_record(case, strategy, times, command, modules)))
     runner.close()
 
 
@@ -102,8 +110,8 @@ def _prompts(case: ReadyCase, requests: int) -> list[torch.Tensor]:
 
 
 def _warm_up(case: ReadyCase, prompt: torch.Tensor, warmup_s: float, annotate: Annotate) -> None:
-    eager = EagerForward(case.loaded.model, case.backend)
     with annotate(RangeName.WARM_UP):
+        eager = _prepared(case, Strategy.EAGER)
         end_s = time.perf_counter() + warmup_s
         done = 0
         while done < MIN_WARM_UP_REQUESTS or time.perf_counter() < end_s:
@@ -113,17 +121,27 @@ def _warm_up(case: ReadyCase, prompt: torch.Tensor, warmup_s: float, annotate: A
 
 def _prepare(case: ReadyCase, strategy: Strategy, annotate: Annotate) -> tuple[ForwardStrategy, RangeName]:
     """The strategy, made in the `capture` range if it has a graph, and the range of its forward passes."""
-    lengths = {"prompt_length": case.fields["prompt_length"], "max_length": case.fields["max_length"]}
     if strategy in WITHOUT_GRAPH:
-        return prepare(strategy, case.loaded.model, case.backend, **lengths), RangeName.FORWARD
+        return _prepared(case, strategy), RangeName.FORWARD
     with annotate(RangeName.CAPTURE):
-        return prepare(strategy, case.loaded.model, case.backend, **lengths), RangeName.REPLAY
+        return _prepared(case, strategy), RangeName.REPLAY
+
+
+def _prepared(case: ReadyCase, strategy: Strategy) -> ForwardStrategy:
+    return prepare(
+        strategy,
+        case.loaded.model,
+        case.backend,
+        prompt_length=case.fields["prompt_length"],
+        max_length=case.fields["max_length"],
+        phase=case.phase,
+    )
 
 
 def _record(
-    case: ReadyCase, strategy: Strategy, times: Sequence[RequestTimes], command: Sequence[str]
+    case: ReadyCase, strategy: Strategy, times: Sequence[RequestTimes], command: Sequence[str], modules: bool
 ) -> TraceRecord:
-    return TraceRecord(
+    record = TraceRecord(
         schema_version=SCHEMA_VERSION,
         kind="trace",
         case=case.fields,
@@ -137,3 +155,6 @@ def _record(
         environment=describe_environment(case.backend.device),
         command=list(command),
     )
+    if modules:
+        record["annotate"] = "modules"
+    return record

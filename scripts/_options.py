@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from contract import DEFAULT_ATTENTION, Dtype
+from contract import DEFAULT_ATTENTION, Dtype, Phase
 from inference.case import CaseOptions
 from scripts._arguments import whole
 
@@ -20,7 +20,15 @@ def add_case_options(parser: argparse.ArgumentParser) -> None:
         "--max-length",
         type=whole(1),
         metavar="N",
-        help="length of the padded graph (default: 1024, or the model's)",
+        help="length of the padded graph, or slots of the cache of a decode step (default: 1024 or 128, or "
+        "the model's)",
+    )
+    add(
+        "--phase",
+        choices=[str(one) for one in Phase],
+        default=Phase.PREFILL.value,
+        help="what a request is: a pass over the prompt, or one step of generation on its last token "
+        "(default: prefill)",
     )
     add(
         "--attn-implementation",
@@ -54,4 +62,5 @@ def case_options(arguments: argparse.Namespace) -> CaseOptions:
         attn_implementation=arguments.attn_implementation,
         weights=arguments.weights,
         seed=arguments.seed,
+        phase=arguments.phase,
     )

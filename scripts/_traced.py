@@ -19,7 +19,7 @@ def run(description: str | None, strategies: Sequence[Strategy], argv: Sequence[
     """Parse the command line and run one of the given strategies with ranges for nsys or torch.profiler.
 
     Raises:
-        LaunchgapError: bad options, or a strategy that cannot be captured.
+        LaunchgapError: bad options, or a strategy that cannot be captured or annotated.
     """
     parser = Parser(description=description)
     add_case_options(parser)
@@ -34,6 +34,11 @@ def run(description: str | None, strategies: Sequence[Strategy], argv: Sequence[
     _add_tracer_options(parser)
     arguments = parser.parse_args(argv)
     tracer = _torch_tracer(arguments.tracer, arguments.trace)
+    modules = arguments.annotate == "modules"
+    if modules and tracer is not None:
+        raise LaunchgapError(
+            "--annotate modules: torch.profiler does not tell when a node was made; trace with nsys"
+        )
 
     def save(record: TraceRecord) -> None:
         # nsys runs around this program, so the capture step adds what it knows to the record.
@@ -48,6 +53,7 @@ def run(description: str | None, strategies: Sequence[Strategy], argv: Sequence[
         command=[Path(sys.argv[0]).name, *sys.argv[1:]],
         save=save,
         tracer=tracer,
+        modules=modules,
     )
     return 0
 
@@ -64,6 +70,13 @@ def _add_tracer_options(parser: Parser) -> None:
         type=Path,
         metavar="FILE",
         help="the trace to write with --tracer torch, .json(.gz)",
+    )
+    parser.add_argument(
+        "--annotate",
+        choices=("none", "modules"),
+        default="none",
+        help="modules: an NVTX range for every module, for `python -m analysis layers`; "
+        "makes the host slower (default: none)",
     )
 
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from analysis.console import comparison_table, why_below
 from analysis.figures import latency_comparison, render_png
-from contract import DEFAULT_STRATEGIES, LaunchgapError, Strategy
+from contract import DEFAULT_STRATEGIES, STEP_STRATEGIES, LaunchgapError, Phase, Strategy
 from inference.benchmark import BenchmarkSettings, failures, require_some_success
 from inference.case import open_case
 from inference.devices import resolve_device
@@ -50,16 +50,14 @@ def _parse(argv: Sequence[str] | None) -> Namespace:
         action="store_const",
         dest="strategies",
         const=every,
-        default=usual,
         help="measure every strategy, torch.compile included, which takes minutes to compile",
     )
     add(
         "--strategies",
         nargs="+",
         choices=every,
-        default=usual,
         metavar="NAME",
-        help=f"{', '.join(every)} (default: {' '.join(usual)})",
+        help=f"{', '.join(every)} (default: {' '.join(usual)}; of a decode step eager graph)",
     )
     add("--runs", type=whole(1), default=100, metavar="N", help="timed runs of each strategy (default: 100)")
     add("--warmup-s", type=seconds, default=2.0, metavar="S", help="warm-up before timing (default: 2 s)")
@@ -90,6 +88,28 @@ def _parse(argv: Sequence[str] | None) -> Namespace:
     return parse_with_config(parser, argv)
 
 
+def _strategies(arguments: Namespace) -> list[Strategy]:
+    """What was asked for, or what is usual for a pass over the prompt or for one decode step.
+
+    Raises:
+        LaunchgapError: a strategy that has no decode step.
+    """
+    is_step = arguments.phase == Phase.DECODE
+    if arguments.strategies is None:
+        return [Strategy.EAGER, Strategy.GRAPH] if is_step else list(DEFAULT_STRATEGIES)
+    chosen = [Strategy(name) for name in dict.fromkeys(arguments.strategies)]
+    if not is_step:
+        return chosen
+    if set(chosen) == set(Strategy):  # --peers
+        return list(STEP_STRATEGIES)
+    unfit = [one for one in chosen if one not in STEP_STRATEGIES]
+    if unfit:
+        raise LaunchgapError(
+            f"--strategies {' '.join(unfit)}: no way to run a decode step; use {', '.join(STEP_STRATEGIES)}"
+        )
+    return chosen
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, save figure and record; 2 when a strategy failed, 1 below --fail-under."""
     arguments = _parse(argv)
@@ -99,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "--fail-under: a simulation on the CPU shows no speed-up to judge; run it on a GPU"
         )
     settings = BenchmarkSettings(
-        [Strategy(name) for name in dict.fromkeys(arguments.strategies)],
+        _strategies(arguments),
         runs=arguments.runs,
         warmup_s=arguments.warmup_s,
         seed=arguments.seed,
