@@ -1,4 +1,4 @@
-"""What launching costs on this GPU: eagerly, and as the nodes of graphs of 1 to 2,000 nodes. No model is run.
+"""What launching costs on this GPU: eagerly, and as the nodes of graphs of 1 to 1,000 nodes. No model is run.
 
 Chains of operations that do next to nothing (`inference.calibration_probes`) are launched one by one and
 captured as graphs of many sizes. The graphs are then replayed by the very code that measures latencies
@@ -27,7 +27,7 @@ from contract.calibration import (
     SeriesFields,
 )
 from inference.backends import Backend, CudaBackend, Graph
-from inference.calibration_layers import layer_probes
+from inference.calibration_layers import layer_probes, with_kinds
 from inference.calibration_probes import Probe, hold, make_probes
 from inference.calibration_traced import Stretch, traced_durations_us
 from inference.calling import Logits
@@ -37,20 +37,28 @@ from inference.floor import read_bandwidth_bytes_per_s
 from inference.request import run_request
 
 _BURST = 100
+_LAYERS_IN_A_BURST = 10
 _US_PER_S = 1e6
 _US_PER_MS = 1e3
 _TRACED = 200
+_TRACED_STEPS = 200
 _BANDWIDTH_READS = 3
 
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """How to measure: sizes of graphs in nodes, or in layers; rounds, seconds, lengths of copied prompts."""
+    """How to measure: sizes of graphs in nodes, or in layers; rounds, seconds, lengths of copied prompts.
 
-    sizes: Sequence[int] = (1, 10, 50, 100, 200, 400, 1000, 2000)
-    pair_sizes: Sequence[int] = (200, 1000, 2000)
-    layers: Sequence[int] = (1, 2, 5, 10, 20, 40)
+    After each sample the GPU idles `rest` times as long as it took: a service that answers single requests,
+    as much as a benchmark of eager runs, keeps it idle most of the time, and a busy GPU does not run the
+    same.
+    """
+
+    sizes: Sequence[int] = (1, 10, 50, 100, 200, 400, 1000)
+    pair_sizes: Sequence[int] = (200, 1000)
+    layers: Sequence[int] = (1, 2, 5, 10, 20)
     rounds: int = 100
+    rest: float = 2.0
     warmup_s: float = 2.0
     seed: int = 0
     tokens: Sequence[int] = (50, 512, 1024)
@@ -82,13 +90,15 @@ def calibrate(
     environment["clocks_before"] = read_clocks(device)
     forbid_tf32()
     backend = CudaBackend(device)
-    probes = (*make_probes(device), *layer_probes(device))
     with torch.cuda.device(device), torch.no_grad():
+        probes = (*make_probes(device), *layer_probes(device))
         series = replay_series(backend, probes, settings)
         launches = {probe.name: _launch_series(backend, probe, settings.rounds) for probe in probes}
-        durations = _durations(probes, series)
         copies = [_copy_fields(backend, tokens, settings.rounds) for tokens in settings.tokens]
         bandwidths = [read_bandwidth_bytes_per_s(device) for _ in range(_BANDWIDTH_READS)]
+        # From here on a profiler is in the process, and launches cost more.
+        known_probes = [with_kinds(probe) for probe in probes]
+        durations = _durations(known_probes, series)
         close(series)
     environment["clocks_after"] = read_clocks(device)
     known = [value for value in bandwidths if value is not None]
@@ -99,7 +109,8 @@ def calibrate(
         environment=environment,
         settings={name: _plain(value) for name, value in vars(settings).items()},
         probes={
-            probe.name: _probe_fields(probe, series, launches[probe.name], durations) for probe in probes
+            probe.name: _probe_fields(probe, series, launches[probe.name], durations)
+            for probe in known_probes
         },
         copies=copies,
         read_bandwidth_bytes_per_s=series_of(known) if known else None,
@@ -112,7 +123,7 @@ class ReplaySeries:
     """One captured chain and its samples, in microseconds; what `run_request` takes for a strategy."""
 
     probe: Probe
-    nodes: int
+    steps: int
     graph: Graph
     ids: torch.Tensor
     event_us: list[float] = field(default_factory=list)
@@ -150,9 +161,9 @@ def replay_series(
     prompt = torch.zeros((1, settings.tokens[0]), dtype=torch.int64)
     ids = prompt.to(backend.device)
     every = [
-        ReplaySeries(probe, nodes, backend.capture(probe.chain(nodes), pool).graph, ids)
+        ReplaySeries(probe, steps, backend.capture(probe.chain(steps), pool).graph, ids)
         for probe in probes
-        for nodes in _sizes(probe, settings)
+        for steps in _steps(probe, settings)
     ]
     end_s = time.perf_counter() + settings.warmup_s
     while time.perf_counter() < end_s:
@@ -164,14 +175,17 @@ def replay_series(
     for _ in tqdm(range(settings.rounds), desc="calibrating", unit="round", delay=2, disable=None):
         shuffler.shuffle(order)
         for one in order:
+            start_s = time.perf_counter()
             _sample(one, prompt, backend)
+            time.sleep((time.perf_counter() - start_s) * settings.rest)
     return every
 
 
-def _sizes(probe: Probe, settings: CalibrationSettings) -> Sequence[int]:
+def _steps(probe: Probe, settings: CalibrationSettings) -> Sequence[int]:
     if probe.kind == LAYER:
-        return [layers * len(probe.kinds) for layers in settings.layers]
-    return settings.sizes if probe.kind == "kernel" else settings.pair_sizes
+        return settings.layers
+    sizes = settings.sizes if probe.kind == "kernel" else settings.pair_sizes
+    return [nodes // len(probe.kinds) for nodes in sizes]
 
 
 def close(series: Sequence[ReplaySeries]) -> None:
@@ -205,8 +219,8 @@ def _queued_us(backend: Backend, launch: Callable[[], object]) -> float:
 
 def _launch_series(backend: Backend, probe: Probe, samples: int) -> tuple[SeriesFields, SeriesFields]:
     """Microseconds of one step in a burst: of the host while it launches, of the device while they wait."""
-    steps = max(_BURST // len(probe.kinds), 1)
-    burst = probe.chain(steps * len(probe.kinds))
+    steps = _LAYERS_IN_A_BURST if probe.kind == LAYER else _BURST
+    burst = probe.chain(steps)
     host_us, device_us = [], []
     for _ in range(samples):
         backend.synchronize()
@@ -223,12 +237,11 @@ def _durations(probes: Sequence[Probe], series: Sequence[ReplaySeries]) -> dict[
     stretches: list[Stretch] = []
     runs: list[Callable[[], object]] = []
     for probe in probes:
-        own = [one for one in series if one.probe is probe and one.nodes >= _TRACED]
-        graph = min(own, key=lambda one: one.nodes)
-        repeats = graph.nodes // len(probe.kinds)
-        stretches.append(Stretch(f"{probe.name}.eager", probe.kind, probe.kinds, _TRACED))
-        stretches.append(Stretch(f"{probe.name}.graph", probe.kind, probe.kinds, repeats))
-        runs += [probe.chain(_TRACED * len(probe.kinds)), graph.graph.replay]
+        own = [one for one in series if one.probe.name == probe.name]
+        graph = min(own, key=lambda one: abs(one.steps * len(probe.kinds) - _TRACED))
+        stretches.append(Stretch(f"{probe.name}.eager", probe.kind, probe.kinds, _TRACED_STEPS))
+        stretches.append(Stretch(f"{probe.name}.graph", probe.kind, probe.kinds, graph.steps))
+        runs += [probe.chain(_TRACED_STEPS), graph.graph.replay]
 
     def run_all() -> None:
         for run in runs:
@@ -262,7 +275,7 @@ def _probe_fields(
     return ProbeFields(
         kind=probe.kind,
         kinds=list(probe.kinds),
-        sizes=[size_fields(one) for one in series if one.probe is probe],
+        sizes=[size_fields(one, len(probe.kinds)) for one in series if one.probe.name == probe.name],
         eager_duration_us=series_of(durations[f"{probe.name}.eager"]),
         graph_duration_us=series_of(durations[f"{probe.name}.graph"]),
         eager_launch_us=launches[0],
@@ -270,10 +283,10 @@ def _probe_fields(
     )
 
 
-def size_fields(one: ReplaySeries) -> GraphSizeFields:
+def size_fields(one: ReplaySeries, nodes_per_step: int) -> GraphSizeFields:
     """The samples of one graph as they are recorded."""
     return GraphSizeFields(
-        nodes=one.nodes,
+        nodes=one.steps * nodes_per_step,
         event_us=series_of(one.event_us),
         wall_us=series_of(one.wall_us),
         launch_us=series_of(one.launch_us),

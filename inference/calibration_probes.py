@@ -33,9 +33,9 @@ class Probe:
 
     Attributes:
         kind: of the operation that is looked at; `layer` for all operations of a decoder layer.
+        kinds: what a step launches, in order; empty where only a recording can tell.
         step: launch it, given its place in the chain from 0; a fill or a copy comes after one kernel of the
             probe `small`.
-        kinds: what a step launches, in order.
     """
 
     name: str
@@ -43,9 +43,9 @@ class Probe:
     kinds: tuple[NodeKind, ...]
     step: Callable[[int], object]
 
-    def chain(self, nodes: int) -> Callable[[], torch.Tensor]:
-        """A function that launches `nodes` operations, or up to a step less, and gives an empty tensor."""
-        steps, nothing = nodes // len(self.kinds), torch.empty(0)
+    def chain(self, steps: int) -> Callable[[], torch.Tensor]:
+        """A function that launches so many steps and gives an empty tensor, as a capture wants one."""
+        nothing = torch.empty(0)
 
         def forward() -> torch.Tensor:
             for number in range(steps):

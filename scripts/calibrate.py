@@ -2,7 +2,7 @@
 """Measure what launching costs on this GPU, for `python -m analysis predict`.
 
 Takes about a minute and needs no model: chains of kernels, fills and copies that do next to nothing are
-launched one by one and replayed as graphs of 1 to 2,000 nodes, and so are layers of no particular model.
+launched one by one and replayed as graphs of 1 to 1,000 nodes, and so are layers of no particular model.
 Every raw sample is kept.
 """
 

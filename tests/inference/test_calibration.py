@@ -21,24 +21,19 @@ from inference.calibration import (
     series_of,
     size_fields,
 )
-from inference.calibration_layers import layer_probes
+from inference.calibration_layers import layer_probes, with_kinds
 from inference.calibration_probes import SMALL, Probe, hold, make_probes
 from inference.calibration_traced import Stretch, durations_of, traced_durations_us
 
 CPU = torch.device("cpu")
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "chrome" / "h200-gpt2-fp32-eager.torch.json.gz"
-QUICK = CalibrationSettings(sizes=(1, 6), pair_sizes=(4,), rounds=3, warmup_s=0.0, tokens=(5,))
+QUICK = CalibrationSettings(sizes=(1, 6), pair_sizes=(4,), rounds=3, warmup_s=0.0, rest=0.0, tokens=(5,))
 
 
-def counting(kinds: tuple[Any, ...], calls: list[int]) -> Probe:
-    return Probe("counted", "kernel", kinds, lambda _: calls.append(1))
-
-
-@pytest.mark.parametrize(("kinds", "calls"), [(("kernel",), 12), (("kernel", "memset"), 6)])
-def test_a_chain_has_as_many_nodes_as_asked_for(kinds: tuple[Any, ...], calls: int) -> None:
+def test_a_chain_has_as_many_steps_as_asked_for_each_knowing_its_place() -> None:
     made: list[int] = []
-    counting(kinds, made).chain(12)()
-    assert len(made) == calls
+    Probe("counted", "kernel", ("kernel", "memset"), made.append).chain(3)()
+    assert made == [0, 1, 2]
 
 
 def test_every_probe_does_its_work_on_the_cpu_too() -> None:
@@ -47,19 +42,19 @@ def test_every_probe_does_its_work_on_the_cpu_too() -> None:
     assert {probe.kind for probe in probes} == {"kernel", "memset", "memcpy"}
     for probe in probes:
         assert probe.kinds[-1] == probe.kind
-        probe.chain(4)()
+        probe.chain(2)()
     hold(CPU)
 
 
 def test_every_graph_is_replayed_in_every_round_and_freed() -> None:
     series = replay_series(SimulationBackend(), make_probes(CPU), QUICK)
-    assert [(one.probe.name, one.nodes) for one in series] == [
-        *((name, nodes) for name in ("empty", SMALL, "wide") for nodes in (1, 6)),
-        *((name, 4) for name in ("memset", "memcpy")),
+    assert [(one.probe.name, one.steps) for one in series] == [
+        *((name, steps) for name in ("empty", SMALL, "wide") for steps in (1, 6)),
+        *((name, 2) for name in ("memset", "memcpy")),
     ]
     for one in series:
-        fields = size_fields(one)
-        assert fields["nodes"] == one.nodes
+        fields = size_fields(one, len(one.probe.kinds))
+        assert fields["nodes"] == (one.steps if one.probe.kind == "kernel" else 4)
         for key in ("event_us", "wall_us", "launch_us", "queued_us"):
             samples = fields[key]["samples"]
             assert len(samples) == QUICK.rounds
@@ -86,15 +81,26 @@ def test_a_layer_probe_runs_one_layer_after_the_other_with_weights_of_its_own() 
 
 def test_layers_are_replayed_in_sizes_of_whole_layers() -> None:
     settings = CalibrationSettings((1,), (4,), layers=(1, 2), rounds=2, warmup_s=0.0, tokens=(5,))
-    probe = Probe("layer-float32", LAYER, ("kernel", "memset", "kernel"), lambda _: torch.zeros(1).add_(1))
-    series = replay_series(SimulationBackend(), [probe], settings)
-    assert [one.nodes for one in series] == [3, 6]
+    series = replay_series(SimulationBackend(), layer_probes(CPU, rows=2, layers=1)[:1], settings)
+    assert [size_fields(one, 12)["nodes"] for one in series] == [12, 24]
+    known = Probe("known", "kernel", ("kernel",), lambda _: None)
+    assert with_kinds(known) is known
 
 
 def test_of_a_layer_all_operations_count() -> None:
     trace = chrome(("kernel", 1, 1.0), ("gpu_memset", 2, 2.0), ("kernel", 3, 3.0), ("gpu_memset", 4, 4.0))
     stretch = Stretch("layer", LAYER, ("kernel", "memset"), 2)
     assert durations_of(trace, [stretch]) == {"layer": [1.0, 2.0, 3.0, 4.0]}
+
+
+def test_the_device_rests_between_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr("inference.calibration.time.sleep", rests.append)
+    settings = CalibrationSettings((1, 6), (4,), layers=(1,), rounds=3, warmup_s=0.0, rest=2.0, tokens=(3,))
+    series = replay_series(SimulationBackend(), make_probes(CPU), settings)
+    wall_s = sum(sum(one.wall_us) for one in series) / 1e6
+    assert len(rests) == 3 * len(series)
+    assert sum(rests) > 2 * wall_s
 
 
 def test_a_replay_does_the_work_of_its_chain() -> None:
