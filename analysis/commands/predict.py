@@ -2,7 +2,8 @@
 
 BASELINE is the eager run's trace, as for `python -m analysis TRACE`. Its requests are launchgap's own ranges,
 or those that --range names. The calibration of the GPU is made once, without any model, by
-`python -m scripts.calibrate`. With --latency the prediction is put beside the measurement.
+`python -m scripts.calibrate`; without one, that of an NVIDIA H200 is taken, which comes with launchgap. With
+--latency the prediction is put beside the measurement.
 """
 
 from __future__ import annotations
@@ -29,11 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         LaunchgapError: no calibration, or the trace is no baseline.
     """
     arguments = _parse(argv)
-    if arguments.calibration is None:
-        raise LaunchgapError(
-            "predict: needs --calibration FILE, the launch costs of the GPU; make one on that GPU by "
-            "`python -m scripts.calibrate -o calibration.json`, which takes a minute and no model"
-        )
     _check_outputs(arguments)
     from analysis.commands.predict_view import predict_view
     from analysis.tables import csv_text
@@ -57,7 +53,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--range", metavar="NAME", help="what requests are named (default: launchgap's own, request)")
     add("--domain", metavar="NAME", help="their NVTX domain, where several have the name")
     add("--device", type=int, metavar="N", help="only GPU work on this CUDA device")
-    add("--calibration", type=Path, metavar="FILE", help="what scripts.calibrate wrote on that GPU")
+    add(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="what scripts.calibrate wrote on that GPU (default: an H200's)",
+    )
     add("--latency", type=Path, metavar="FILE", help="latency.json of the case, to compare with")
     add("--scores", type=Path, metavar="FILE", help="CSV history to put that comparison into")
     add(
@@ -89,13 +90,14 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def _request(arguments: argparse.Namespace) -> Request:
+    from analysis.calibration import shipped_calibration
     from analysis.commands.predict_view import Request
 
     return Request(
         range_name=arguments.range,
         domain=arguments.domain,
         device=arguments.device,
-        calibration=arguments.calibration,
+        calibration=arguments.calibration or shipped_calibration(),
         latency=arguments.latency,
         scores=arguments.scores,
         keep=tuple(dict.fromkeys(arguments.keep)),
