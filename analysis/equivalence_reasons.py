@@ -19,12 +19,15 @@ MASKED_ATTENTION = (
 READ_BACK = "eager reads a value from the device and waits for it; a graph cannot"
 MATRIX = "the matrix library chose another kernel, as it does for other shapes, workspaces or streams"
 FUSED = "a compiler put the work of several kernels into one"
+COPIED = "a copy on the device, which the driver makes by a kernel where a graph holds it"
 SIZES = "the same kernel over another amount of data, as with padding"
 BESIDE = "launched beside the replay, which has no part in it"
 
 _MATRIX = re.compile(r"gemm|gemv|cublas|cutlass|xmma|nvjet|splitK|scal_kernel|dot_kernel", re.IGNORECASE)
 _ATTENTION = re.compile(r"fmha|flash|attention|softmax", re.IGNORECASE)
 _FUSED = re.compile(r"triton_")
+_COPYING = re.compile(r"memcpy\d+_post")
+_COPY = "copy device to device"
 _READ_BACK = "copy device to host"
 
 
@@ -102,6 +105,8 @@ def _of_causes(matched: pd.DataFrame) -> pd.Series[str]:
 def _of_one(name: str, instead: tuple[str, ...], *, masked: bool, fused: bool) -> str:
     """Reason for one missing or extra kernel, copy or fill."""
     names = (name, *instead)
+    if _COPYING.search(name) or (name == _COPY and any(map(_COPYING.search, instead))):
+        return COPIED
     if masked and _ATTENTION.search(name) and any(_ATTENTION.search(other) for other in instead):
         return MASKED_ATTENTION
     # A fill beside matrix kernels clears what a split sum adds up in.

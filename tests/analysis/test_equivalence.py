@@ -15,6 +15,7 @@ from analysis.attribute import Attributed, RangeSelector, attribute
 from analysis.equivalence import MATCH_COLUMNS, Match, match_kernels, match_totals
 from analysis.equivalence_reasons import (
     BESIDE,
+    COPIED,
     FUSED,
     MASK,
     MASKED_ATTENTION,
@@ -242,6 +243,17 @@ def test_another_matrix_kernel_at_the_same_place(tmp_path: Path) -> None:
         tmp_path,
     )
     assert reasons(table) == {"sgemm_64x64": MATRIX, "nvjet_tst_64x8": MATRIX, "old": "", "new": ""}
+
+
+def test_a_copy_that_the_graph_makes_by_a_kernel(tmp_path: Path) -> None:
+    # Copies come first in a request of `request_of`.
+    eager = request_of(tmp_path, "eager", [[("a", 1)]], copies=(8,))
+    graph = request_of(tmp_path, "graph", [[("memcpy32_post", 1), ("a", 1)]], graph=True)
+    table = match_kernels(eager, graph)
+    assert reasons(table) == {"copy device to device": COPIED, "memcpy32_post": COPIED}
+    # A copy with nothing of the kind at its place stays without a reason.
+    other = request_of(tmp_path, "other", [[("a", 1)]], graph=True)
+    assert reasons(match_kernels(eager, other)) == {"copy device to device": ""}
 
 
 def test_a_compilers_kernels(tmp_path: Path) -> None:

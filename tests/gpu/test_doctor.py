@@ -62,13 +62,25 @@ def test_the_process_is_well_after_a_broken_capture() -> None:
     assert torch.cuda.get_sync_debug_mode() == 0
 
 
-@pytest.mark.parametrize("family", ["gpt2", "bert", "opt", "llama", "mixtral"])
-def test_models_that_can_be_captured_are(family: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [*((name, torch.float32) for name in ("gpt2", "bert", "opt", "llama")), ("mixtral", torch.bfloat16)],
+)
+def test_models_that_can_be_captured_are(family: str, dtype: torch.dtype) -> None:
     model = tiny(family)
-    nn.Module.to(model, DEVICE)
+    nn.Module.to(model, DEVICE, dtype)
     found = examined(model)
     assert found.capturable, found
     assert found.trial.difference is not None
+
+
+def test_experts_in_fp32_are_named() -> None:
+    """Their grouped product asks the host how many tokens each expert has; in bf16 it does not."""
+    model = tiny("mixtral")
+    nn.Module.to(model, DEVICE)
+    found = examined(model)
+    assert not found.capturable
+    assert "aten._grouped_mm" in {one.operation for one in found.ailments if one.harm is Harm.BREAKS}
 
 
 def test_sync_debug_mode_names_the_operation_and_the_line() -> None:
