@@ -4,6 +4,7 @@
 #   measure     latency, unprofiled, one run per case   results/latency/CASE/
 #   capture     one nsys run per trace                  profiles/nsys/CASE/STRATEGY.MODE.*
 #               without nsys: torch.profiler            profiles/torch/CASE/STRATEGY.node.*
+#   calibrate   what launches cost, if it is asked for  results/calibration.json
 #   analyse     kernels and launches per request        results/tables/CASE/
 #   report      one page                                results/report.html, .md, .json
 #
@@ -31,6 +32,7 @@ CASES = settings.cases(config)
 
 
 include: "rules/measure.smk"
+include: "rules/calibrate.smk"
 include: "rules/capture.smk"
 include: "rules/capture_torch.smk"
 include: "rules/analyse.smk"

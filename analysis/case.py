@@ -13,6 +13,8 @@ from typing import Any, Literal
 import pandas as pd
 
 from analysis.attribute import RangeSelector, attribute
+from analysis.case_explained import Beside, explain_case, explain_trace, explained_tables, miss_all
+from analysis.case_parts import Parts
 from analysis.chrome_trace import ChromeTrace, read_any_trace
 from analysis.tables import (
     CountedTrace,
@@ -37,6 +39,7 @@ from contract import (
 Status = Literal["ok", "no gpu", "missing", "failed"]
 
 _FILE_NAME = re.compile(r"(?P<strategy>\w+)\.(?P<mode>node|graph)\.(?:sqlite(?:\.gz)?|json\.gz)")
+NOTHING_BESIDE = Beside("no latency record was given", "no calibration was given")
 _SIMULATED = "the CPU simulation ran: there are ranges, but no launches and no GPU work to count"
 
 
@@ -64,7 +67,10 @@ class TraceEntry:
 
 @dataclass(frozen=True)
 class AnalysedCase:
-    """The tables of a case and what became of each of its traces."""
+    """The tables of a case, what became of each of its traces, and what explains them.
+
+    `explained` are the tables of `analysis.case_explained`, `verdicts` the content of `explained.json`.
+    """
 
     case: str
     requests: pd.DataFrame
@@ -72,6 +78,8 @@ class AnalysedCase:
     kernels: pd.DataFrame
     comparison: pd.DataFrame
     entries: tuple[TraceEntry, ...]
+    explained: Mapping[str, pd.DataFrame]
+    verdicts: Mapping[str, Any]
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -89,7 +97,9 @@ class AnalysedCase:
             "case": self.case,
             "traces": [vars(entry) for entry in self.entries],
         }
-        return texts | {"traces.json": json.dumps(record, indent=1) + "\n"}
+        texts |= {f"{name}.csv": csv_text(table) for name, table in self.explained.items()}
+        records = {"traces.json": record, "explained.json": self.verdicts}
+        return texts | {name: json.dumps(content, indent=1) + "\n" for name, content in records.items()}
 
 
 def analyse_case(
@@ -99,15 +109,15 @@ def analyse_case(
     preflight: Mapping[str, Any] | None = None,
     strategies: Sequence[str] = (),
     selector: RangeSelector | None = None,
+    beside: Beside = NOTHING_BESIDE,
 ) -> AnalysedCase:
     """Analyse the traces of a folder, each with its record `STRATEGY.MODE.json`.
 
     A trace is `STRATEGY.MODE.sqlite` (or `.sqlite.gz`) by nsys, or `STRATEGY.node.json.gz` by torch.profiler.
-
     A trace that cannot be read or trusted is recorded as failed and left out of the tables. Traces of the
     `strategies` that are not there are recorded as missing, as is everything on a host that cannot trace.
     Where there is no GPU, graph mode is not expected: a simulation has no graph for nsys to see. Nor is it
-    of torch.profiler, which has no such mode.
+    of torch.profiler, which has no such mode. `beside` is what predictions are made from and compared with.
 
     Raises:
         LaunchgapError: the folder holds no trace, though this host can trace.
@@ -118,14 +128,15 @@ def analyse_case(
         raise LaunchgapError(
             f"{trace_dir}: holds no STRATEGY.MODE.sqlite; capture first, or name another folder"
         )
-    outcomes = [_outcome(case, label, path, selector or RangeSelector()) for label, path in paths.items()]
+    parts, chosen = Parts(), selector or RangeSelector()
+    outcomes = [_outcome(case, label, path, chosen, parts) for label, path in paths.items()]
     counted = [trace for _, trace in outcomes if trace is not None]
+    seen = [entry for entry, _ in outcomes]
     wanted = strategies or ([] if paths else DEFAULT_STRATEGIES)
-    node_only = (
-        preflight is not None and (preflight.get("device") == "cpu" or preflight.get("tracer") == "torch")
-    ) or any(entry.status == "no gpu" or entry.tracer == "torch" for entry, _ in outcomes)
-    absent = [label for label in _expected(wanted, node_only) if label not in paths]
+    absent = [label for label in _expected(wanted, _is_node_only(preflight, seen)) if label not in paths]
     missing = [_missing(label, trace_dir, preflight if not can_trace else None) for label in absent]
+    entries = (*seen, *missing)
+    _explain(parts, [trace for trace in counted if trace.has_gpu], entries, beside)
     kernels = kernels_table(counted)
     return AnalysedCase(
         case=case,
@@ -133,8 +144,28 @@ def analyse_case(
         launches=launches_table(counted),
         kernels=kernels,
         comparison=comparison_table(kernels),
-        entries=(*(entry for entry, _ in outcomes), *missing),
+        entries=entries,
+        explained=explained_tables(parts),
+        verdicts=parts.record(case),
     )
+
+
+def _is_node_only(preflight: Mapping[str, Any] | None, entries: Sequence[TraceEntry]) -> bool:
+    """Whether no trace can be in graph mode."""
+    if preflight is not None and (preflight.get("device") == "cpu" or preflight.get("tracer") == "torch"):
+        return True
+    return any(entry.status == "no gpu" or entry.tracer == "torch" for entry in entries)
+
+
+def _explain(
+    parts: Parts, traces: Sequence[CountedTrace], entries: Sequence[TraceEntry], beside: Beside
+) -> None:
+    """Put in what takes several traces, and what those that are missing or failed do not explain."""
+    explain_case(parts, traces, beside)
+    for entry in entries:
+        if entry.status != "ok":
+            label = TraceLabel(entry.strategy, TraceMode(entry.trace_mode))
+            miss_all(parts, label, entry.reason or entry.status)
 
 
 def _find(folder: Path) -> dict[TraceLabel, Path]:
@@ -176,16 +207,16 @@ def _missing(label: TraceLabel, folder: Path, preflight: Mapping[str, Any] | Non
 
 
 def _outcome(
-    case: str, label: TraceLabel, path: Path, selector: RangeSelector
+    case: str, label: TraceLabel, path: Path, selector: RangeSelector, parts: Parts
 ) -> tuple[TraceEntry, CountedTrace | None]:
     try:
-        return _analyse(case, label, path, selector)
+        return _analyse(case, label, path, selector, parts)
     except LaunchgapError as error:
         return TraceEntry(label.strategy, str(label.trace_mode), "failed", str(error)), None
 
 
 def _analyse(
-    case: str, label: TraceLabel, path: Path, selector: RangeSelector
+    case: str, label: TraceLabel, path: Path, selector: RangeSelector, parts: Parts
 ) -> tuple[TraceEntry, CountedTrace | None]:
     record = _read_trace_record(path, case, label)
     simulated = record is not None and record["simulated"]
@@ -209,6 +240,11 @@ def _analyse(
         export_version=trace.nsys_version,
         tracer=trace.tracer if isinstance(trace, ChromeTrace) else "nsys",
     )
+    if status == "ok":
+        # Here, since a whole trace is too large to be kept until all are read.
+        explain_trace(parts, label, path, trace, (selector, attributed))
+        if label.strategy == Strategy.EAGER:
+            parts.eager_record, parts.gpu_names = record, trace.gpu_names
     return entry, None if validity.error else CountedTrace(label, attributed, trace.has_gpu_work)
 
 

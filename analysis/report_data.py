@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from analysis.costs import PaysAfter, pays_after_requests
 from analysis.latency import LatencySummary, Reduction, Verdict, noise, reduction, summarise, verdict
 from analysis.report_checks import check_record
+from analysis.report_explained import Explained, read_explained
 from analysis.report_tables import CaseTables, read_tables
 from analysis.report_traced import TracedFacts, traced_facts
 from contract import LatencyRecord, LaunchgapError, PreflightRecord, Strategy, StrategyFields, read_record
@@ -21,6 +22,7 @@ from contract import LatencyRecord, LaunchgapError, PreflightRecord, Strategy, S
 INSTALL_HINT = "install Nsight Systems with `bash envs/install-nsys.sh`, then run `snakemake --cores 1` again"
 GPU_HINT = "run `snakemake --cores 1` on a machine with an NVIDIA GPU"
 ALL_TRACES = "Kernel counts, launches and GPU times"
+EXPLANATIONS = "Ledgers, match of kernels, blockers and prediction"
 RERUN_HINT = "run `snakemake --cores 1` to make them"
 
 
@@ -54,7 +56,10 @@ class StrategyReport:
 
 @dataclass(frozen=True)
 class CaseReport:
-    """One case: its record, its statistics, and what its traces add. `noise` is eager against eager."""
+    """One case: its record, its statistics, and what its traces add. `noise` is eager against eager.
+
+    `explained` is None where the traces were never explained.
+    """
 
     name: str
     record: LatencyRecord
@@ -64,6 +69,7 @@ class CaseReport:
     tables: CaseTables | None
     missing: tuple[Missing, ...]
     latency_source: str
+    explained: Explained | None = None
 
     @property
     def simulated(self) -> bool:
@@ -153,9 +159,10 @@ def _read_case(folder: Path, tables: Path, preflight: PreflightRecord | None, ou
     if not record["strategies"]:
         raise LaunchgapError(f"{path}: no strategy was measured; measure again")
     try:
-        return _case_report(
+        case = _case_report(
             folder.name, record, *_tables_or_why(tables, record, preflight, output_dir), path, output_dir
         )
+        return case if case.tables is None else _with_explained(case, tables, output_dir)
     except LaunchgapError as error:
         raise LaunchgapError(f"{path}: {error}") from error
 
@@ -180,6 +187,31 @@ def _case_report(
         missing=tuple(missing),
         latency_source=relative(path, output_dir),
     )
+
+
+def _with_explained(case: CaseReport, folder: Path, output_dir: Path) -> CaseReport:
+    """The case with what explains it, and with what is missing of that."""
+    try:
+        found = read_explained(folder, relative(folder, output_dir), case.record["case"]["name"])
+    except LaunchgapError as error:
+        lost = Missing(EXPLANATIONS, _told(error, folder, output_dir), "")
+        return replace(case, missing=(*case.missing, lost))
+    return replace(case, explained=found, missing=(*case.missing, *_absent(found)))
+
+
+def _absent(found: Explained) -> list[Missing]:
+    """Parts that could not be made, those of one reason together."""
+    by_reason: dict[str, dict[str, list[str]]] = {}
+    for one in found.absent:
+        of_reason = by_reason.setdefault(one.reason.rstrip("."), {})
+        of_reason.setdefault(f"{one.strategy} ({one.trace_mode} mode)", []).append(one.part)
+    if len(by_reason) == 1 and not found.ledger:
+        return [Missing(EXPLANATIONS, reason, "") for reason in by_reason]
+    told = {
+        reason: "; ".join(f"{trace}: {', '.join(parts)}" for trace, parts in traces.items())
+        for reason, traces in by_reason.items()
+    }
+    return [Missing(what, reason, "") for reason, what in told.items()]
 
 
 def _told(error: LaunchgapError, folder: Path, output_dir: Path) -> str:

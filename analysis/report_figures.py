@@ -16,10 +16,13 @@ from analysis.figures import (
     where_time_went,
 )
 from analysis.figures_latency import format_ms
+from analysis.figures_ledger import ledger_waterfall
 from analysis.report_data import CaseReport
 from analysis.report_traced import launch_rows
+from analysis.report_views_time import case_floor_us, median_ledger, parts_us
 from analysis.report_views_traced import comparison_rows
 from analysis.report_words import case_heading
+from analysis.waterfall import Picture, Waterfall
 from contract import Strategy
 
 TOP_KERNELS = 10
@@ -38,7 +41,7 @@ class CaseFigure:
 def case_figures(case: CaseReport) -> list[CaseFigure]:
     """All figures that the case has data for; those without are left out."""
     figures = [_latency(case)]
-    for make in (_time, _launches, _kernels):
+    for make in (_time, _waterfall, _launches, _kernels):
         figure = make(case)
         if figure is not None:
             figures.append(figure)
@@ -89,6 +92,29 @@ def _time(case: CaseReport) -> CaseFigure | None:
         "traced in node mode. Hatched: GPU idle, the rest. Below: host time in launch calls, in percent of "
         "the traced request.",
         lambda width_in, heading: where_time_went(splits, case_heading(case) if heading else "", width_in),
+    )
+
+
+def _waterfall(case: CaseReport) -> CaseFigure | None:
+    sides = [
+        (name, median_ledger(case.explained, name)) if case.explained else (name, None)
+        for name in (Strategy.EAGER.value, Strategy.GRAPH.value)
+    ]
+    known = [Waterfall(name, parts_us(row)) for name, row in sides if row is not None]
+    if not known:
+        return None
+    floor_us = case_floor_us(case)
+    words = [f"{one.strategy} {one.range_us:,.0f} us, of it busy {one.parts_us[1]:,.0f}" for one in known]
+    floor = "" if floor_us is None else f" Floor {floor_us:,.0f} us."
+    title = f"Where the time of the median request went: {case_heading(case)}"
+    return CaseFigure(
+        "waterfall",
+        f"The GPU's ledger of the median request, as traced: {'; '.join(words)}.{floor}",
+        "Each bar begins where the one above it ends, and the last ends with the request. Filled: GPU busy. "
+        "Hatched: gaps. Dashed: the floor. As traced, no latency.",
+        lambda width_in, heading: ledger_waterfall(
+            Picture(title if heading else "", tuple(known), floor_us), width_in
+        ),
     )
 
 

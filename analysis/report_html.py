@@ -21,6 +21,7 @@ from analysis.figures import THEME_COLOURS, render_svg
 from analysis.report_cells import Table
 from analysis.report_data import CaseReport, ReportData
 from analysis.report_figures import CaseFigure, case_figures
+from analysis.report_sections import ExplainedSection, alarms, explained_sections, scores_words
 from analysis.report_views import (
     capture_table,
     case_anchor,
@@ -30,6 +31,7 @@ from analysis.report_views import (
     latency_table,
     overview_table,
 )
+from analysis.report_views_time import cost_steps_table, predictions_table
 from analysis.report_views_traced import (
     comparison_table,
     counts_table,
@@ -47,6 +49,7 @@ TOP_ROWS = 15
 """Rows of a kernel table before the rest goes behind a click."""
 
 _PAGE_FIGURES = ("latency_comparison", "where_time_went")
+_SECTION_FIGURES = ("waterfall",)
 _TAG = re.compile(r"<[^>]*>")
 _SVG_ID = re.compile(r'\b(id="|xlink:href="#|url\(#)')
 _COLOUR = re.compile("|".join(map(re.escape, THEME_COLOURS)))
@@ -68,6 +71,10 @@ class CasePage:
     anchor: str
     case: CaseReport
     figures: tuple[PageFigure, ...]
+    section_figures: dict[str, PageFigure]
+    alarms: list[str]
+    sections: list[ExplainedSection]
+    cost_steps: Table | None
     latency: Table
     counts: Table | None
     launches: Table | None
@@ -98,6 +105,8 @@ def render_html(data: ReportData) -> str:
         data=data,
         pages=[_case_page(number, case) for number, case in enumerate(data.cases, start=1)],
         overview=overview_table(data),
+        predictions=predictions_table(data),
+        scores=scores_words(data),
         words=report_words,
         style=Markup(style),
         script=Markup(script),
@@ -118,11 +127,20 @@ def _case_page(number: int, case: CaseReport) -> CasePage:
         [kernel_table(case, one.name) for one in case.strategies],
     )
     comparisons, kernels = (tuple(table for table in group if table is not None) for group in tables)
-    shown = [figure for figure in case_figures(case) if figure.name in _PAGE_FIGURES]
+    figures = {figure.name: figure for figure in case_figures(case)}
+    drawn = {
+        name: _page_figure(figures[name], f"c{number}-{name}-")
+        for name in (*_PAGE_FIGURES, *_SECTION_FIGURES)
+        if name in figures
+    }
     return CasePage(
         anchor=case_anchor(number),
         case=case,
-        figures=tuple(_page_figure(figure, f"c{number}-{figure.name}-") for figure in shown),
+        figures=tuple(figure for name, figure in drawn.items() if name in _PAGE_FIGURES),
+        section_figures=drawn,
+        alarms=alarms(case),
+        sections=explained_sections(case),
+        cost_steps=cost_steps_table(case),
         latency=latency_table(case),
         counts=counts_table(case),
         launches=launches_table(case),

@@ -9,6 +9,8 @@ from typing import Any
 from analysis.latency import CONFIDENCE, LatencySummary, Reduction, drift, drift_sentence
 from analysis.report_cells import mebibytes
 from analysis.report_data import CaseReport, ReportData, StrategyReport
+from analysis.report_json_explained import explained_json
+from analysis.report_sections import scores_words
 from analysis.report_traced import TracedFacts
 from analysis.report_words import badge, busy_share, headline, overall_headline
 from contract import ACCEPTANCE_PERCENT, SCHEMA_VERSION
@@ -22,6 +24,7 @@ def render_json(data: ReportData) -> str:
         "headline": overall_headline(data),
         "confidence_percent": CONFIDENCE * 100,
         "acceptance_percent": ACCEPTANCE_PERCENT,
+        "predictions": scores_words(data),
         "cases": [_case(case) for case in data.cases],
         "broken_cases": [asdict(case) for case in data.broken],
         "preflight": data.preflight,
@@ -52,6 +55,7 @@ def _case(case: CaseReport) -> dict[str, Any]:
         "kernels": [asdict(row) for row in tables.kernels] if tables else None,
         "kernel_comparison": [asdict(row) for row in tables.comparison] if tables else None,
         "traces": [asdict(trace) for trace in tables.traces] if tables else None,
+        "explained": explained_json(case),
         "missing": [asdict(part) for part in case.missing],
         "model": record["model"],
         "settings": record["settings"],

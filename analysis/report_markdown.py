@@ -9,6 +9,7 @@ from urllib.parse import quote
 from analysis.report_cells import NOT_MEASURED, Cell, Table
 from analysis.report_data import CaseReport, ReportData
 from analysis.report_figures import case_figures
+from analysis.report_sections import ExplainedSection, Line, alarms, explained_sections, scores_words
 from analysis.report_views import (
     capture_table,
     command_line,
@@ -16,6 +17,7 @@ from analysis.report_views import (
     latency_table,
     overview_table,
 )
+from analysis.report_views_time import cost_steps_table, predictions_table
 from analysis.report_views_traced import comparison_table, counts_table, launches_table, traces_table
 from analysis.report_words import (
     badge,
@@ -41,6 +43,7 @@ def render_markdown(data: ReportData) -> str:
     parts = ["# launchgap: what CUDA graphs buy"]
     if len(data.cases) + len(data.broken) > 1:
         parts += [f"**{escape(overall_headline(data))}**", _table(overview_table(data))]
+        parts += _predictions(data)
         parts += [f"- **{escape(case.name)}** is broken: {escape(case.reason)}" for case in data.broken]
     for case in data.cases:
         parts += _case(case)
@@ -67,10 +70,13 @@ def escape(text: str) -> str:
 def _case(case: CaseReport) -> list[str]:
     parts = [f"## {escape(case_heading(case))}", escape(machine_line(case))]
     parts.append(f"**{escape(badge(case))}**: {escape(headline(case))}")
+    parts += [f"**{escape(alarm)}**" for alarm in alarms(case)]
     note = weights_note(case)
     said = [*remarks(case), *([note] if note else []), noise_sentence(case)]
     parts += ["\n".join(f"- {escape(words)}" for words in said), _tiles(case)]
     parts += ["### Before and after", _with_source(latency_table(case)), *_missing(case)]
+    for section in explained_sections(case):
+        parts += _section(section)
     for title, table in (
         ("### Launches and kernels of one request", counts_table(case)),
         ("### Output", correctness_table(case)),
@@ -78,8 +84,33 @@ def _case(case: CaseReport) -> list[str]:
     ):
         if table is not None:
             parts += [title, _with_source(table)]
+    steps = cost_steps_table(case)
+    if steps is not None:
+        parts.append(_fold("Steps in the life of a graph, as traced", steps))
     parts += _folded(case)
     return parts
+
+
+def _predictions(data: ReportData) -> list[str]:
+    table, words = predictions_table(data), scores_words(data)
+    if table is None or words is None:
+        return []
+    return ["### Predicted from the eager traces", escape(words), _with_source(table)]
+
+
+def _section(section: ExplainedSection) -> list[str]:
+    parts = [f"### {escape(section.title)}"]
+    if section.lines:
+        parts.append("\n".join(f"- {_marked(line)}" for line in section.lines))
+    parts += [_with_source(table) for table in section.tables]
+    return parts + [_fold(escape(table.caption), table, TOP_KERNELS) for table in section.folded]
+
+
+def _marked(line: Line) -> str:
+    if line.severity == "fatal":
+        return f"**{escape(line.text)}**"
+    lead = f"{line.severity[:1].upper()}{line.severity[1:]}: " if line.severity else ""
+    return lead + escape(line.text)
 
 
 def _tiles(case: CaseReport) -> str:
@@ -111,13 +142,17 @@ def _folded(case: CaseReport) -> list[str]:
     parts = []
     for title, table, top in folds:
         if table is not None:
-            parts.append(f"<details><summary>{title}</summary>\n\n{_with_source(table, top)}\n\n</details>")
+            parts.append(_fold(title, table, top))
     pictures = [
         f"![{escape(one.alt)}]({quote(f'figures/{case.name}.{one.name}.png')})" for one in case_figures(case)
     ]
     parts.append("<details><summary>Figures</summary>\n\n" + "\n\n".join(pictures) + "\n\n</details>")
     command = command_line(case).replace("```", "'''")
     return [*parts, f"<details><summary>Command</summary>\n\n```sh\n{command}\n```\n\n</details>"]
+
+
+def _fold(title: str, table: Table, top: int | None = None) -> str:
+    return f"<details><summary>{title}</summary>\n\n{_with_source(table, top)}\n\n</details>"
 
 
 def _with_source(table: Table, top: int | None = None) -> str:

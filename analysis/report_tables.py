@@ -10,9 +10,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from contract import LaunchgapError, read_record
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _NOT_MEASURED = frozenset({"", "na", "nan", "<na>", "none"})
 
@@ -112,7 +115,7 @@ class CaseTables:
     traces: tuple[TraceInfo, ...]
 
 
-Row = TypeVar("Row", RequestRow, LaunchRow, KernelRow, ComparisonRow)
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 def read_tables(folder: Path, source: str, case: str) -> CaseTables:
@@ -130,15 +133,20 @@ def read_tables(folder: Path, source: str, case: str) -> CaseTables:
         )
     return CaseTables(
         source=source,
-        requests=_read_rows(folder / "requests.csv", RequestRow),
-        launches=_read_rows(folder / "launches.csv", LaunchRow),
-        kernels=_read_rows(folder / "kernels.csv", KernelRow),
-        comparison=_read_rows(folder / "comparison.csv", ComparisonRow),
+        requests=read_rows(folder / "requests.csv", RequestRow),
+        launches=read_rows(folder / "launches.csv", LaunchRow),
+        kernels=read_rows(folder / "kernels.csv", KernelRow),
+        comparison=read_rows(folder / "comparison.csv", ComparisonRow),
         traces=_trace_infos(folder / "traces.json", record),
     )
 
 
-def _read_rows(path: Path, row_type: type[Row]) -> tuple[Row, ...]:
+def read_rows(path: Path, row_type: type[Row]) -> tuple[Row, ...]:
+    """The rows of a CSV with a column for each field of a dataclass of texts and numbers.
+
+    Raises:
+        LaunchgapError: the file is missing, lacks a column, or holds text where a number belongs.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)

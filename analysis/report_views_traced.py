@@ -210,7 +210,7 @@ def _comparison_cells(row: ComparisonRow, largest: float) -> tuple[Cell, ...]:
         (row.graph_us_per_request, row.strategy),
     )
     return (
-        _name_cell(row.kernel, row.full_name),
+        name_cell(row.kernel, row.full_name),
         bar_cell(pair, largest),
         count_cell(row.eager_calls_per_request),
         count_cell(row.graph_calls_per_request),
@@ -222,7 +222,7 @@ def _comparison_cells(row: ComparisonRow, largest: float) -> tuple[Cell, ...]:
 
 def _kernel_cells(row: KernelRow, largest: float) -> tuple[Cell, ...]:
     return (
-        _name_cell(row.kernel, row.full_name),
+        name_cell(row.kernel, row.full_name),
         bar_cell([(row.total_us_per_request, row.strategy)], largest),
         count_cell(row.calls_per_request),
         number_cell(row.total_us_per_request, 1),
@@ -233,6 +233,7 @@ def _kernel_cells(row: KernelRow, largest: float) -> tuple[Cell, ...]:
     )
 
 
-def _name_cell(name: str, full_name: str) -> Cell:
+def name_cell(name: str, full_name: str) -> Cell:
+    """A kernel's short name, with the full one behind it."""
     cut = full_name if len(full_name) <= MAX_NAME_CHARACTERS else full_name[: MAX_NAME_CHARACTERS - 1] + "…"
     return text_cell(name, title="" if full_name == name else cut, code=True)

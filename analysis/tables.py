@@ -100,12 +100,12 @@ def requests_table(traces: Sequence[CountedTrace]) -> pd.DataFrame:
     Busy time is the union of the intervals on each device, summed over devices; the span runs from the first
     start to the last end.
     """
-    return _stacked([_requests(trace) for trace in traces], REQUEST_COLUMNS)
+    return stacked([_requests(trace) for trace in traces], REQUEST_COLUMNS)
 
 
 def launches_table(traces: Sequence[CountedTrace]) -> pd.DataFrame:
     """Launch calls inside requests by API name, suffixes aside; columns `LAUNCH_COLUMNS`."""
-    return _stacked([_launches(trace) for trace in traces], LAUNCH_COLUMNS)
+    return stacked([_launches(trace) for trace in traces], LAUNCH_COLUMNS)
 
 
 def kernels_table(traces: Sequence[CountedTrace]) -> pd.DataFrame:
@@ -117,7 +117,7 @@ def kernels_table(traces: Sequence[CountedTrace]) -> pd.DataFrame:
     node = [trace for trace in traces if trace.label.trace_mode is TraceMode.NODE]
     # Without its nodes a graph's kernels would be the few that were launched beside it.
     parts = [_kernels(trace) for trace in node if not hidden_requests(trace.attributed).size]
-    table = _stacked(parts, KERNEL_COLUMNS)
+    table = stacked(parts, KERNEL_COLUMNS)
     short = shorten_all(table["full_name"])
     return table.assign(kernel=[short[name] for name in table["full_name"]])
 
@@ -133,7 +133,7 @@ def comparison_table(kernels: pd.DataFrame) -> pd.DataFrame:
     if eager.empty:
         others = []
     parts = [_compared(eager, kernels[kernels["strategy"] == name], name) for name in others]
-    return _stacked(parts, COMPARISON_COLUMNS)
+    return stacked(parts, COMPARISON_COLUMNS)
 
 
 def csv_text(table: pd.DataFrame) -> str:
@@ -239,7 +239,7 @@ def _sum_by_request(calls: pd.DataFrame, requests: int) -> IntArray:
     return total_ns
 
 
-def _stacked(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+def stacked(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
     """The parts below each other, with exactly these columns."""
     whole = [part.reindex(columns=list(columns)) for part in parts if len(part)]
     if not whole:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -25,3 +27,18 @@ class Picture:
     title: str
     waterfalls: tuple[Waterfall, ...]
     floor_us: float | None
+
+
+def median_request(ranges_ns: Sequence[float]) -> int:
+    """Number of the request with the median range.
+
+    Of an even number the lower one of the two in the middle: a request that was there, no mean of two.
+    """
+    order = sorted(range(len(ranges_ns)), key=lambda number: ranges_ns[number])
+    return order[(len(order) - 1) // 2]
+
+
+def floor_us_of(latency: Mapping[str, Any] | None) -> float | None:
+    """Microseconds to read the weights once, by a latency record; None where it does not tell."""
+    floor_ms = ((latency or {}).get("floor") or {}).get("floor_ms")
+    return None if floor_ms is None else float(floor_ms) * 1_000.0

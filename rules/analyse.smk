@@ -1,10 +1,13 @@
-# Kernels, launches and durations per request, as tables.
+# Kernels, launches and durations per request, and what explains them, as tables.
 
 
 rule analyse:
     input:
         traces=lambda wildcards: traces_of(wildcards.case),
         preflight="results/preflight.json",
+        latency="results/latency/{case}/latency.json",
+        calibration=calibration_file(),
+        shipped=shipped_calibrations(),
         sources=sources(
             "contract/*.py",
             "commandline.py",
@@ -21,6 +24,7 @@ rule analyse:
             subcategory="{case}",
         ),
         record="results/tables/{case}/traces.json",
+        explained="results/tables/{case}/explained.json",
     log:
         "logs/analyse/{case}.log",
     conda:
@@ -29,6 +33,8 @@ rule analyse:
         options=lambda wildcards, input: [
             f"--trace-dir={Path(input.traces[0]).parent}",
             f"--preflight={input.preflight}",
+            f"--latency={input.latency}",
+            *(f"--calibration={path}" for path in input.calibration),
             "--strategies",
             *config["traced_strategies"],
         ],

@@ -15,6 +15,9 @@ settings.prepare_environment(workflow.basedir)
 
 SCHEMA = Path(workflow.basedir, "config/config.schema.yaml")
 TABLES = ["requests", "launches", "kernels", "comparison"]
+# What explains them; a table without rows could not be made, and explained.json says why.
+TABLES += ["ledger", "host_ledger", "kernel_match", "escaped", "graph_cost", "blockers"]
+TABLES += ["prediction", "prediction_summary", "scores"]
 
 
 def check_and_choose_device():
@@ -101,11 +104,30 @@ def traces_of(case):
     return settings.trace_files(settings.tracer(Path(checkpoints.preflight.get().output[0])), case, names)
 
 
+def calibration_file():
+    """The calibration to predict with, made on this host or named by the user; none where that is not to be.
+
+    Without one the analysis takes the record that is shipped.
+    """
+    chosen = settings.calibration(config, DEVICE)
+    return [] if chosen is None else [chosen]
+
+
+def shipped_calibrations():
+    """The records that the analysis falls back on."""
+    return [project(path) for path in sorted(Path(workflow.basedir, "profiles/calibration").glob("*.json"))]
+
+
 def kept_files_of(case):
     """All files that tracing a case leaves, those that only a reader opens as well."""
     traces = traces_of(case)
     reports = [path.removesuffix(".sqlite") + ".nsys-rep" for path in traces if path.endswith(".sqlite")]
-    return [*traces, *reports, *([f"results/tables/{case}/traces.json"] if traces else [])]
+    return [*traces, *reports, *(records_of(case) if traces else [])]
+
+
+def records_of(case):
+    """What the analysis writes beside the tables of a case."""
+    return [f"results/tables/{case}/{name}.json" for name in ("traces", "explained")]
 
 
 def tables_of(cases):

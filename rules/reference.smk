@@ -6,14 +6,20 @@ REFERENCE_CASES = sorted(path.parent.name for path in Path(REFERENCE).glob("*/la
 use rule analyse as analyse_reference with:
     input:
         traces=lambda wildcards: sorted(map(str, Path(REFERENCE, wildcards.case).glob("*.*.*"))),
+        latency=f"{REFERENCE}/{{case}}/latency.json",
+        shipped=shipped_calibrations(),
         sources=rules.analyse.input.sources,
     output:
         tables=expand("results/reference/tables/{{case}}/{table}.csv", table=TABLES),
         record="results/reference/tables/{case}/traces.json",
+        explained="results/reference/tables/{case}/explained.json",
     log:
         "logs/reference/analyse/{case}.log",
     params:
-        options=lambda wildcards: [f"--trace-dir={REFERENCE}/{wildcards.case}"],
+        options=lambda wildcards, input: [
+            f"--trace-dir={REFERENCE}/{wildcards.case}",
+            f"--latency={input.latency}",
+        ],
         folder=subpath(output.record, parent=True),
 
 

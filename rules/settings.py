@@ -26,6 +26,11 @@ from contract import (
 )
 from nsight.install import GRAPH_EXPORT_SINCE, parse_version
 
+MEASURE = "measure"
+"""Value of the setting `calibration` that has this host's GPU calibrated."""
+
+MEASURED_CALIBRATION = "results/calibration.json"
+
 _SHOWN_CHARACTERS = 60
 
 TRACE_FILES = {"nsys": ("profiles/nsys", ".sqlite"), "torch": ("profiles/torch", ".json.gz")}
@@ -71,6 +76,23 @@ def check_config(config: Mapping[str, Any], schema_file: Path) -> None:
         raise LaunchgapError(
             f"config: traced_strategies: {missing[0]!r} is not measured; add it to strategies"
         )
+
+    named = config["calibration"]
+    if named not in (None, MEASURE) and not Path(named).is_file():
+        raise LaunchgapError(
+            f"config: calibration: {named!r} is no file; give a record of scripts.calibrate, measure, or null"
+        )
+
+
+def calibration(config: Mapping[str, Any], device: str) -> str | None:
+    """File of the calibration that the settings ask for; None for the one that is shipped.
+
+    Nothing is calibrated for the simulation, which predicts nothing.
+    """
+    named = config["calibration"]
+    if named == MEASURE:
+        return MEASURED_CALIBRATION if device == "cuda" else None
+    return None if named is None else str(named)
 
 
 def _errors(config: Mapping[str, Any], schema: dict[str, Any]) -> list[ValidationError]:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Count kernels, launches and durations per request in the traces of one case, and write them as tables.
 
-Reads STRATEGY.MODE.sqlite (or .sqlite.gz) and STRATEGY.MODE.json of a folder; writes requests.csv,
-launches.csv, kernels.csv, comparison.csv and traces.json. A trace that cannot be trusted is left out of the
-tables; traces.json says why, and so does this program.
+Reads STRATEGY.MODE.sqlite (or .sqlite.gz) and STRATEGY.MODE.json of a folder; writes the tables that
+docs/definitions.md lists, traces.json and explained.json. A trace that cannot be trusted is left out of the
+tables; traces.json says why, and so does this program. explained.json says what could not be explained.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from analysis.attribute import RangeSelector
 from analysis.case import analyse_case
+from analysis.case_beside import read_beside
 from contract import LaunchgapError, read_record
 from scripts._arguments import Parser
 from scripts._cli import run_main, write_text_atomic
@@ -31,6 +32,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--case", required=True, metavar="NAME", help="name of the case, as its folders are called")
     add("--trace-dir", type=Path, required=True, metavar="DIR", help="folder of the traces and their records")
     add("--preflight", type=Path, metavar="FILE", help="preflight.json: why there are no traces, if so")
+    add("--latency", type=Path, metavar="FILE", help="latency.json of the case, to score the prediction by")
+    add("--calibration", type=Path, metavar="FILE", help="scripts.calibrate's (default: the shipped H200's)")
     add("--strategies", nargs="+", default=(), metavar="NAME", help="traces that are missed if not there")
     add("--range-name", default=RangeSelector().name, metavar="TEXT", help="NVTX ranges to take for requests")
     add(
@@ -55,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         preflight=read_record(arguments.preflight, "preflight") if arguments.preflight else None,
         strategies=arguments.strategies,
         selector=RangeSelector(arguments.range_name, arguments.range_domain),
+        beside=read_beside(arguments.case, arguments.latency, arguments.calibration),
     )
     if arguments.strict and analysed.failures:
         raise LaunchgapError("; ".join(analysed.failures))

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.commands.ledger_findings import ledger_findings, no_floor
 from analysis.commands.progress import Steps
 from analysis.commands.requests import Requests, about_side, check_same_case, read_requests
 from analysis.commands.sections import Fact, Section, View
 from analysis.commands.select import domain_shown
 from analysis.commands.words import shown
+from analysis.finding import Finding
 from analysis.host_ledger import HOST_PARTS, host_ledger
 from analysis.ledger import GPU_PARTS, gpu_ledger, gpu_ledger_by_device, mean_ledger
+from analysis.ledger_findings import ledger_findings, no_floor
 from analysis.overview import process_id
 from analysis.tracers import tracer_of
-from analysis.waterfall import Picture, Waterfall
+from analysis.waterfall import Picture, Waterfall, floor_us_of, median_request
 from contract import LaunchgapError, read_record
 
 _NS_PER_US = 1_000.0
@@ -77,12 +78,12 @@ def ledger_view(path: Path, request: Request) -> tuple[View, Picture]:
         beside = None if other is None else ledgers_of(other)
         sections = [*_sections(one, ledgers, ""), *_device_section(one)]
     _check_case(one, request.latency, latency)
-    findings = [*ledger_findings(one, ledgers.gpu)]
-    floor_us = _floor_us(latency)
+    findings = [*_findings(one, ledgers)]
+    floor_us = floor_us_of(latency)
     if latency is not None and floor_us is None:
         findings.append(no_floor(request.latency))
     if other is not None and beside is not None:
-        about = tuple(ledger_findings(other, beside.gpu))
+        about = _findings(other, beside)
         findings = [*about_side(tuple(findings), "eager"), *about_side(about, "graph")]
         findings += check_same_case(one, other)
         sections = [_compared(ledgers, beside, floor_us), *sections, *_sections(other, beside, "graph ")]
@@ -98,9 +99,7 @@ def ledgers_of(requests: Requests) -> Ledgers:
     start_s = requests.attributed.requests["start_ns"].to_numpy() / 1e9
     for table in (gpu, host):
         table.insert(1, "start_s", start_s)
-    order = np.argsort(gpu["range_ns"].to_numpy(), kind="stable")
-    # Of an even number the lower one of the two in the middle: a request that was there, no mean of two.
-    return Ledgers(gpu, host, int(order[(len(order) - 1) // 2]))
+    return Ledgers(gpu, host, median_request(gpu["range_ns"].tolist()))
 
 
 def pooled(ledger: pd.DataFrame, parts: Sequence[str], median: int) -> pd.DataFrame:
@@ -133,6 +132,10 @@ def _graph_side(one: Requests, request: Request, steps: Steps) -> Requests | Non
     if not other.replays:
         raise LaunchgapError(f"{other.path}: its requests replay no graph; give --graph the graph's trace")
     return other
+
+
+def _findings(requests: Requests, ledgers: Ledgers) -> tuple[Finding, ...]:
+    return (*requests.findings, *ledger_findings(requests.trace, requests.attributed, ledgers.gpu))
 
 
 def _sections(requests: Requests, ledgers: Ledgers, lead: str) -> Iterator[Section]:
@@ -223,11 +226,6 @@ def _check_case(one: Requests, path: Path | None, latency: Mapping[str, Any] | N
         raise LaunchgapError(
             f"{path}: of {theirs}, but {one.path.name} is of {ours}; give the latency record of the same case"
         )
-
-
-def _floor_us(latency: Mapping[str, Any] | None) -> float | None:
-    floor_ms = ((latency or {}).get("floor") or {}).get("floor_ms")
-    return None if floor_ms is None else float(floor_ms) * 1_000.0
 
 
 def _picture(one: Requests, ledgers: Ledgers, beside: Ledgers | None, floor_us: float | None) -> Picture:

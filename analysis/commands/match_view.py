@@ -19,11 +19,9 @@ from analysis.commands.requests import (
 from analysis.commands.sections import Fact, Section, View
 from analysis.commands.words import shown
 from analysis.equivalence import Match, match_kernels, match_totals
+from analysis.equivalence_verdict import SAME_WORK, alarms, check_related
 from analysis.escaped import equivalence_findings, escaped_work
-from analysis.launches import LaunchKind
 from contract import LaunchgapError
-
-SAME_WORK = "the graph does eager's work, as far as names and shapes of kernels tell"
 
 _SHORT = {
     f"{side}_{unit}_per_request": f"{side}_{unit}" for side in ("eager", "graph") for unit in ("calls", "us")
@@ -31,7 +29,6 @@ _SHORT = {
 _EACH = "Calls and microseconds of GPU time are per request, means over the requests of each trace."
 _KERNELS_LONG = ("kind", "full_name", "eager_shape", "graph_shape", "outside_calls", "instead")
 _BESIDE = "A request cannot do without what is expected; all else escaped the replay. Per request."
-_FUSED = "triton_"
 
 
 @dataclass(frozen=True)
@@ -68,33 +65,6 @@ def match_view(eager_path: Path, graph_path: Path, request: Request) -> tuple[Vi
     # The lines of findings about the same things are red as well.
     lines = [verdict, *(finding_line(one) for one in found if one.severity != "note")] if told else []
     return view, tuple(lines)
-
-
-def alarms(matched: pd.DataFrame, escaped: pd.DataFrame) -> tuple[str, ...]:
-    """Why the graph cannot be taken to do eager's work, each in a few words; empty where it can."""
-    missing = matched[(matched["match"] == Match.MISSING) & (matched["reason"] == "")]
-    # Fills come and go with the matrix library's choice of kernel, also where no place of theirs shows it.
-    missing = missing[missing["kind"] != LaunchKind.MEMSET]
-    beside = escaped[escaped["expected"] == ""]
-    no_replay = beside["when"] == "no replay"
-    told = (
-        (
-            missing["eager_calls_per_request"].sum(),
-            missing["eager_us_per_request"].sum(),
-            "missing for no known reason",
-        ),
-        (*_sums(beside[~no_replay]), "escaped the replay"),
-        (*_sums(beside[no_replay]), "ran in requests without a replay"),
-    )
-    return tuple(
-        f"{calls:,.4g} operation{'' if calls == 1 else 's'} per request ({us:,.1f} us) {what}"
-        for calls, us, what in told
-        if calls
-    )
-
-
-def _sums(escaped: pd.DataFrame) -> tuple[float, float]:
-    return float(escaped["calls_per_request"].sum()), float(escaped["us_per_request"].sum())
 
 
 def _check_eager(eager: Requests) -> None:
@@ -137,17 +107,9 @@ def _matched(eager: Requests, graph: Requests) -> pd.DataFrame:
     """
     try:
         matched = match_kernels(eager.attributed, graph.attributed)
+        check_related(matched, eager.path.name)
     except LaunchgapError as error:
         raise LaunchgapError(f"{graph.path}: {error}") from error
-    kernels = matched[matched["kind"] == LaunchKind.KERNEL]
-    common = kernels["match"].isin((Match.SAME, Match.CHANGED)).any()
-    # A compiler may leave no kernel as it was.
-    is_fused = kernels["full_name"].astype(str).str.contains(_FUSED, regex=False).any()
-    if not common and not is_fused:
-        raise LaunchgapError(
-            f"{graph.path}: has no kernel in common with {eager.path.name}, so they are of different models "
-            "or ranges; give two traces of one model"
-        )
     return matched
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.attribute import attribute
-from analysis.calibration import Calibration, read_calibration
+from analysis.calibration import read_calibration
 from analysis.chrome_trace import read_any_trace
 from analysis.commands.export import readable
 from analysis.commands.progress import Steps
@@ -18,8 +18,8 @@ from analysis.commands.ranges import find_range
 from analysis.commands.requests import record_beside, trusted
 from analysis.commands.sections import Fact, Section, View
 from analysis.commands.select import Selection, domain_name, select
-from analysis.finding import Finding
 from analysis.predict import Prediction, judge, pooled_table, predict
+from analysis.predict_findings import calibration_findings, mask_findings, weight_bytes, work_findings
 from analysis.predict_score import measured_us, read_scores, score, scores_sentence, with_scores
 from analysis.predict_work import EagerWork, Role, eager_work
 from analysis.trace import Trace
@@ -66,15 +66,15 @@ def predict_view(path: Path, request: Request) -> tuple[View, pd.DataFrame | Non
         steps.begin("predicting")
         work = _work(path, trace, request)
     prediction = predict(
-        work, calibration, weight_bytes=_weight_bytes(latency, own), extra_nodes=request.extra_nodes
+        work, calibration, weight_bytes=weight_bytes(latency, own), extra_nodes=request.extra_nodes
     )
     scored = score(prediction, latency, calibration) if latency is not None else None
     if history is not None and scored is not None:
         history = with_scores(history, scored)
     eager_us = measured_us(latency, Strategy.EAGER.value) if latency is not None else None
     judgement = judge(prediction, work, calibration, eager_us)
-    findings = (*findings, *_calibration_findings(calibration, trace, own))
-    findings = (*findings, *_work_findings(work), *_mask_findings(latency))
+    findings = (*findings, *calibration_findings(calibration, trace.gpu_names, own))
+    findings = (*findings, *work_findings(work), *mask_findings(latency))
     facts: dict[str, Fact] = {
         "answer": judgement.answer,
         "why": judgement.sentence,
@@ -128,61 +128,4 @@ def _check_case(
     if ours != theirs:
         raise LaunchgapError(
             f"{other}: of {theirs}, but {path.name} is of {ours}; give the latency record of the same case"
-        )
-
-
-def _weight_bytes(latency: Mapping[str, Any] | None, own: Mapping[str, Any] | None) -> float | None:
-    """Bytes that a forward pass reads of the weights; where that is not recorded, all of them."""
-    read = ((latency or {}).get("floor") or {}).get("weight_bytes_read")
-    if read is not None:
-        return float(read)
-    model = (latency or own or {}).get("model") or {}
-    return float(model["weight_bytes"]) if model.get("weight_bytes") else None
-
-
-def _calibration_findings(
-    calibration: Calibration, trace: Trace, own: Mapping[str, Any] | None
-) -> Iterator[Finding]:
-    environment = (own or {}).get("environment") or {}
-    traced = [str(environment["gpu"])] if environment.get("gpu") else [*trace.gpu_names]
-    if traced and calibration.gpu not in traced:
-        yield Finding(
-            "warning",
-            f"the calibration is of {calibration.gpu}, the trace of {', '.join(dict.fromkeys(traced))}",
-            1,
-            "gaps and launches of another GPU may be another length",
-            "calibrate the GPU that was traced",
-        )
-    for name, ours in (("driver", calibration.driver), ("torch", calibration.torch)):
-        theirs = environment.get(name)
-        if theirs and ours and theirs != ours:
-            yield Finding(
-                "warning",
-                f"calibrated under {name} {ours}, traced under {theirs}",
-                1,
-                "launches may cost something else",
-                "calibrate again",
-            )
-
-
-def _work_findings(work: EagerWork) -> Iterator[Finding]:
-    if work.streams > 1:
-        yield Finding(
-            "warning",
-            f"the requests' work is on {work.streams} streams",
-            work.streams,
-            "a graph may overlap more or less of it than eager did, and gaps overlap as well",
-            "take the bound for the least and the prediction for a guess",
-        )
-
-
-def _mask_findings(latency: Mapping[str, Any] | None) -> Iterator[Finding]:
-    fields = ((latency or {}).get("strategies") or {}).get(Strategy.GRAPH.value) or {}
-    if fields.get("attention_mask") == "explicit":
-        yield Finding(
-            "warning",
-            "the measured graph builds an attention mask, which eager skips",
-            1,
-            "the eager trace does not show those kernels, and the prediction is too low",
-            "add them by --extra-nodes",
         )

@@ -17,7 +17,7 @@ from analysis.commands.select import Selection, domain_name, select
 from analysis.commands.words import shown
 from analysis.finding import Finding
 from analysis.findings import inspect
-from analysis.launches import LaunchKind
+from analysis.ledger_findings import has_replays
 from analysis.overview import work_of
 from analysis.trace import Trace
 from contract import NVTX_DOMAIN, LaunchgapError, RangeName, read_record
@@ -47,9 +47,7 @@ class Requests:
     @property
     def replays(self) -> bool:
         """Whether any of them replays a graph."""
-        found = self.attributed
-        launched = (found.launches["kind"] == LaunchKind.GRAPH).any()
-        return bool(launched or len(found.graph_launches) or (found.kernels["graph_node"] >= 0).any())
+        return has_replays(self.attributed)
 
 
 def read_requests(path: Path, name: str | None, domain: str | None, steps: Steps) -> Requests:

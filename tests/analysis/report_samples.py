@@ -19,6 +19,7 @@ from contract import (
     StrategyFields,
     case_name,
 )
+from tests.analysis.explained_samples import write_explained
 
 HOSTILE = '<script>alert(1)</script>|`*_[x](http://example.com) $x_1$ "quoted" @someone'
 MEDIANS_MS = {"eager": 4.6, "graph": 1.8, "graph_padded": 9.6}
@@ -261,6 +262,7 @@ def write_tables(
     _write_csv(folder / "comparison.csv", COMPARISON_HEADER, comparison_rows(names) if traced else [])
     record = {"schema_version": SCHEMA_VERSION, "kind": "traces", "case": case, "traces": entries or ENTRIES}
     (folder / "traces.json").write_text(json.dumps(record), encoding="utf-8")
+    write_explained(folder, case, names, traced=traced)
     return folder
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from analysis.attribute import RangeSelector
 from analysis.case import AnalysedCase, analyse_case
+from analysis.case_explained import TABLE_COLUMNS
 from contract import LaunchgapError
 from tests.analysis.chrome_file import eager_and_graph
 from tests.analysis.trace_file import EXAMPLES, TraceFile
@@ -54,7 +55,11 @@ def test_example_case(tmp_path: Path) -> None:
     assert statuses(analysed) == {"eager.node": "ok", "graph.node": "ok", "graph.graph": "ok"}
     assert analysed.failures == ()
     files = analysed.files()
-    assert sorted(files) == ["comparison.csv", "kernels.csv", "launches.csv", "requests.csv", "traces.json"]
+    counted = {f"{name}.csv" for name in ("comparison", "kernels", "launches", "requests")}
+    assert set(files) == counted | {f"{name}.csv" for name in TABLE_COLUMNS} | {
+        "traces.json",
+        "explained.json",
+    }
     assert len(files["requests.csv"].splitlines()) == 61
     record = json.loads(files["traces.json"])
     assert (record["schema_version"], record["kind"], record["case"]) == (1, "traces", CASE)

@@ -24,7 +24,7 @@ REAL = {
     "graph-trace-node": "graph.node",
     "graph-trace-graph": "graph.graph",
 }
-FIGURES = ("latency_comparison", "where_time_went", "launches_by_api", "top_kernels")
+FIGURES = ("latency_comparison", "where_time_went", "waterfall", "launches_by_api", "top_kernels")
 
 
 def results(root: Path, *models: str) -> Path:

@@ -289,7 +289,7 @@ def test_the_page_serves_screen_readers(tmp_path: Path) -> None:
     assert all(header.get("scope") for header in headers)
     assert page.attributes("html")[0]["lang"] == "en"
     pictures = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
-    assert len(pictures) == len(page.attributes("figure")) == 4
+    assert len(pictures) == len(page.attributes("figure")) == 6
     assert all(picture["aria-label"] for picture in pictures)
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1

@@ -38,7 +38,7 @@ def html_of(markdown: str) -> str:
 def test_every_table_is_a_table(tmp_path: Path) -> None:
     markdown = markdown_of(tmp_path, latency_record("a"), latency_record("b"))
     tables = re.findall(r"(?:^\|.*\|$\n?)+", markdown, re.MULTILINE)
-    assert len(tables) == html_of(markdown).count("<table>") == 1 + 2 * 8
+    assert len(tables) == html_of(markdown).count("<table>") == 2 + 2 * 17
     for table in tables:
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
         assert len(widths) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -285,3 +286,32 @@ def test_names_with_markup_do_nothing(browser: webdriver.Chrome, tmp_path: Path)
     open_report(browser, tmp_path, "hostile names")
     assert HOSTILE in browser.find_element(By.TAG_NAME, "body").text
     assert browser.execute_script("return document.querySelectorAll('main script').length") == 0
+
+
+def alarming(root: Path) -> None:
+    single(root)
+    (path,) = root.glob("tables/*/explained.json")
+    record = json.loads(path.read_text())
+    lost = "6 operations per request (9.8 us) missing for no known reason"
+    record["matches"][0] |= {"sentence": lost, "alarms": [lost]}
+    path.write_text(json.dumps(record), encoding="utf-8")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_work_that_escaped_is_red_and_above_the_numbers(
+    browser: webdriver.Chrome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.setitem(KINDS, "alarm", alarming)
+    show(browser, 1280, 800, scheme)
+    open_report(browser, tmp_path, "alarm")
+    first, second = browser.find_elements(By.CSS_SELECTOR, "[role=alert]")
+    assert first.text == (
+        "graph may be faster because work escaped it: 6 operations per request (9.8 µs) missing for no known "
+        "reason."
+    )
+    assert second.text.startswith("graph: 6 operations")
+    red, green, blue = map(int, first.value_of_css_property("color").strip("rgba()").split(", ")[:3])
+    assert red > 1.5 * max(green, blue)
+    tiles = browser.find_element(By.CLASS_NAME, "tiles")
+    assert first.location["y"] < tiles.location["y"]
+    assert browser.execute_script(CONTRAST) == []

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.pipeline.conftest import CASE, ROOT, SMALL, Project
-
-NO_NSYS = "/absent/nsys"
+from tests.pipeline.conftest import CASE, NO_NSYS, ROOT, SMALL, Project
 
 
 def _report(project: Project) -> dict[str, object]:
@@ -75,22 +73,21 @@ def test_edit_of_the_report_in_a_project_that_moved_keeps_the_measurements(
 
 
 @pytest.mark.nsys
-def test_without_nsys_and_after_installing_it(fresh: Project) -> None:
-    done = fresh.run(LAUNCHGAP_NSYS=NO_NSYS)
-    assert done.returncode == 0, done.stderr
-    report = _report(fresh)
+def test_without_nsys_and_after_installing_it(without_nsys: Project) -> None:
+    project = without_nsys
+    report = _report(project)
     assert report["latency"] == [CASE]
     assert report["tables"] == {}
     preflight = report["preflight"]
     assert isinstance(preflight, dict)
     assert "LAUNCHGAP_NSYS names it" in preflight["findings"][0]
     # nsys is there now: look again, trace, report; what was measured stays.
-    measured = fresh.path(f"results/latency/{CASE}/latency.json").stat().st_mtime_ns
-    assert fresh.rules_to_run() == {"preflight", "report"}
-    done = fresh.run()
+    measured = project.path(f"results/latency/{CASE}/latency.json").stat().st_mtime_ns
+    assert project.rules_to_run() == {"preflight", "report"}
+    done = project.run()
     assert done.returncode == 0, done.stderr
-    assert _report(fresh)["tables"] == {CASE: {"case": CASE, "traces": ["eager.node", "graph.node"]}}
-    assert fresh.path(f"results/latency/{CASE}/latency.json").stat().st_mtime_ns == measured
+    assert _report(project)["tables"] == {CASE: {"case": CASE, "traces": ["eager.node", "graph.node"]}}
+    assert project.path(f"results/latency/{CASE}/latency.json").stat().st_mtime_ns == measured
 
 
 def test_profiler_required_and_missing(fresh: Project) -> None:
@@ -106,6 +103,18 @@ def test_profiler_off(fresh: Project) -> None:
     assert done.returncode == 0, done.stderr
     assert _report(fresh)["tables"] == {}
     assert [path.name for path in fresh.path("profiles/nsys").iterdir()] == []
+
+
+@pytest.mark.nsys
+def test_calibrations(finished: Project) -> None:
+    explained = finished.path(f"results/tables/{CASE}/explained.json")
+    assert json.loads(explained.read_text()) == {"calibration": "None"}
+    # The simulation has no launches to calibrate.
+    assert finished.rules_to_run(config=(*SMALL, "calibration=measure")) == set()
+    on_gpu = (*SMALL, "device=cuda", "calibration=measure")
+    assert "calibrate" in finished.rules_to_run("results/calibration.json", config=on_gpu)
+    finished.path("mine.json").write_text("{}")
+    assert finished.rules_to_run(config=(*SMALL, "calibration=mine.json")) == {"analyse", "report"}
 
 
 @pytest.mark.nsys
@@ -135,7 +144,7 @@ def test_program_that_fails_under_nsys(finished: Project) -> None:
         "results/report.md",
         "results/report.json",
         f"results/latency/{CASE}/latency_comparison.png",
-        f"results/tables/{CASE}/traces.json",
+        f"results/tables/{CASE}/explained.json",
         f"results/tables/{CASE}/kernels.csv",
         f"profiles/nsys/{CASE}/eager.node.nsys-rep",
         f"profiles/nsys/{CASE}/eager.node.sqlite",
@@ -207,7 +216,7 @@ def test_snakemake_report_holds_report_tables_and_figures(finished: Project) -> 
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(finished.path("all.zip")) as archive:
         contained = {Path(name).name for name in archive.namelist()}
-    tables = {f"{name}.csv" for name in ("requests", "launches", "kernels", "comparison")}
+    tables = {f"{name}.csv" for name in ("requests", "launches", "kernels", "comparison", "ledger", "scores")}
     assert contained >= tables | {"report.html", "latency.svg", "latency_comparison.png"}
 
 

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from contract import DEFAULT_STRATEGIES, Dtype, LaunchgapError, Strategy
 from rules.settings import (
+    calibration,
     cases,
     check_config,
     check_folders,
@@ -169,6 +170,23 @@ def test_mistakes(config: Config, change: Config, message: str) -> None:
 )
 def test_mistakes_in_a_case(config: Config, change: Config, message: str) -> None:
     assert _refusal(config | {"cases": [CASE | change]}).startswith(message)
+
+
+def test_calibration(config: Config, tmp_path: Path) -> None:
+    assert calibration(config, "cuda") is None
+    chosen = config | {"calibration": "measure"}
+    check_config(chosen, SCHEMA)
+    assert calibration(chosen, "cuda") == "results/calibration.json"
+    assert calibration(chosen, "cpu") is None
+    mine = tmp_path / "mine.json"
+    chosen = config | {"calibration": str(mine)}
+    assert "is no file; give a record of scripts.calibrate, measure, or null" in _refusal(chosen)
+    mine.write_text("{}")
+    check_config(chosen, SCHEMA)
+    assert calibration(chosen, "cuda") == str(mine)
+    assert _refusal(config | {"calibration": 3}).startswith(
+        "config: calibration: 3 is not allowed; give null"
+    )
 
 
 def test_missing_keys(config: Config) -> None:

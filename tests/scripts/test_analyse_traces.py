@@ -6,25 +6,24 @@ from pathlib import Path
 
 import pytest
 
+from analysis.case_explained import TABLE_COLUMNS
 from analysis.tables import REQUEST_COLUMNS
+from scripts.analyse_traces import main
 from tests.analysis.trace_file import EXAMPLES, TraceFile
+from tests.in_process import ROOT, Ran, in_process
 
-ROOT = Path(__file__).resolve().parents[2]
 FORWARD = ("--range-name", "forward", "--range-domain", "")
 
 
-def run(*arguments: str | Path, as_module: bool = False) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | Path) -> Ran:
+    return in_process(main, *arguments, log=True)
+
+
+def run_process(*arguments: str | Path, as_module: bool) -> Ran:
     script = ["-m", "scripts.analyse_traces"] if as_module else ["scripts/analyse_traces.py"]
     command = [sys.executable, *script, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-
-
-def refusal(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 2
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ")
-    return line
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -39,22 +38,24 @@ def traces(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("as_module", [False, True])
 def test_writes_every_table(traces: Path, tmp_path: Path, as_module: bool) -> None:
     out = tmp_path / "new" / "tables"
-    done = run("--case", "c", "--trace-dir", traces, "-o", out, *FORWARD, as_module=as_module)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert sorted(path.name for path in out.iterdir()) == [
-        *("comparison.csv", "kernels.csv", "launches.csv", "requests.csv", "traces.json")
-    ]
+    done = run_process("--case", "c", "--trace-dir", traces, "-o", out, *FORWARD, as_module=as_module)
+    assert (done.code, done.out) == (0, "")
+    counted = {f"{name}.csv" for name in ("comparison", "kernels", "launches", "requests")}
+    records = {"traces.json", "explained.json"}
+    assert {path.name for path in out.iterdir()} == counted | {
+        f"{name}.csv" for name in TABLE_COLUMNS
+    } | records
     assert (out / "requests.csv").read_text().splitlines()[0] == ",".join(REQUEST_COLUMNS)
     assert [trace["status"] for trace in json.loads((out / "traces.json").read_text())["traces"]] == [
         "ok"
     ] * 3
-    assert "eager.node: no record beside the trace" in done.stderr
+    assert "eager.node: no record beside the trace" in done.err
 
 
 def test_unusable_traces_are_named_and_recorded(traces: Path, tmp_path: Path) -> None:
     done = run("--case", "c", "--trace-dir", traces, "-o", tmp_path / "out")
-    assert done.returncode == 0
-    assert [line.split(":")[:2] for line in done.stderr.splitlines()] == [
+    assert done.code == 0
+    assert [line.split(":")[:2] for line in done.err.splitlines()] == [
         ["left out", f" {label}"] for label in EXAMPLES
     ]
     recorded = json.loads((tmp_path / "out" / "traces.json").read_text())["traces"]
@@ -63,7 +64,7 @@ def test_unusable_traces_are_named_and_recorded(traces: Path, tmp_path: Path) ->
 
 def test_strict_fails_on_them_and_writes_nothing(traces: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    line = refusal(run("--case", "c", "--trace-dir", traces, "-o", out, "--strict"))
+    line = run("--case", "c", "--trace-dir", traces, "-o", out, "--strict").complaint
     assert "eager.node: 4640 kernels but no launchgap ranges" in line
     assert not out.exists()
 
@@ -73,7 +74,7 @@ def test_strict_names_a_trace_without_kernels(tmp_path: Path) -> None:
     file.requests((0, 100))
     file.call("cudaLaunchKernel_v7000", 10, 20)
     file.save()
-    line = refusal(run("--case", "c", "--trace-dir", tmp_path, "-o", tmp_path / "out", "--strict"))
+    line = run("--case", "c", "--trace-dir", tmp_path, "-o", tmp_path / "out", "--strict").complaint
     assert "eager.node: no kernels recorded, though 1 CUDA calls were" in line
 
 
@@ -85,27 +86,27 @@ def test_host_that_cannot_trace(tmp_path: Path) -> None:
     )
     out = tmp_path / "out"
     done = run("--case", "c", "--trace-dir", tmp_path / "none", "--preflight", preflight, "-o", out)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.code, done.err) == (0, "")
     recorded = json.loads((out / "traces.json").read_text())["traces"]
     assert {(trace["status"], trace["reason"]) for trace in recorded} == {("missing", findings[0])}
     assert (out / "kernels.csv").read_text().startswith("strategy,kernel,full_name,")
 
 
 def test_no_traces_is_one_line(tmp_path: Path) -> None:
-    line = refusal(run("--case", "c", "--trace-dir", tmp_path / "none", "-o", tmp_path / "out"))
+    line = run("--case", "c", "--trace-dir", tmp_path / "none", "-o", tmp_path / "out").complaint
     assert "holds no STRATEGY.MODE.sqlite; capture first" in line
     assert not (tmp_path / "out").exists()
 
 
 def test_unreadable_preflight_is_one_line(traces: Path, tmp_path: Path) -> None:
     (tmp_path / "preflight.json").write_text("{")
-    line = refusal(
-        run("--case", "c", "--trace-dir", traces, "--preflight", tmp_path / "preflight.json", "-o", tmp_path)
-    )
+    line = run(
+        "--case", "c", "--trace-dir", traces, "--preflight", tmp_path / "preflight.json", "-o", tmp_path
+    ).complaint
     assert "not valid JSON" in line
 
 
 def test_output_folder_that_cannot_be_is_one_line(traces: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    line = refusal(run("--case", "c", "--trace-dir", traces, "-o", tmp_path / "file" / "out", *FORWARD))
+    line = run("--case", "c", "--trace-dir", traces, "-o", tmp_path / "file" / "out", *FORWARD).complaint
     assert "Not a directory" in line

@@ -1,4 +1,4 @@
-"""`python -m analysis match` as a shell runs it: what is the same, what escaped, what is refused."""
+"""`python -m analysis match`: what is the same, what escaped, what is refused."""
 
 from __future__ import annotations
 

@@ -7,18 +7,25 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.commands.requests import Requests
+from analysis.attribute import Attributed
 from analysis.finding import Finding
+from analysis.launches import LaunchKind
+from analysis.trace import Trace
 from analysis.tracers import tracer_of
 from contract import TraceMode
 
 _NS_PER_US = 1_000.0
 
 
-def ledger_findings(requests: Requests, gpu: pd.DataFrame) -> Iterator[Finding]:
-    """What qualifies the ledgers of a trace; `gpu` is its `gpu_ledger`."""
-    yield from requests.findings
-    n = requests.count
+def has_replays(attributed: Attributed) -> bool:
+    """Whether any request replays a graph."""
+    launched = (attributed.launches["kind"] == LaunchKind.GRAPH).any()
+    return bool(launched or len(attributed.graph_launches) or (attributed.kernels["graph_node"] >= 0).any())
+
+
+def ledger_findings(trace: Trace, attributed: Attributed, gpu: pd.DataFrame) -> Iterator[Finding]:
+    """What qualifies the ledgers of a trace's requests; `gpu` is their `gpu_ledger`."""
+    n = len(attributed.requests)
     if n == 1:
         yield Finding(
             "warning",
@@ -46,15 +53,15 @@ def ledger_findings(requests: Requests, gpu: pd.DataFrame) -> Iterator[Finding]:
             "trace again, with --cuda-graph-trace=graph",
         )
     yield from _outside(gpu)
-    yield from _node_mode(requests)
-    yield from _uncalled(requests)
+    yield from _node_mode(trace, attributed)
+    yield from _uncalled(trace)
 
 
-def _uncalled(requests: Requests) -> Iterator[Finding]:
-    if not tracer_of(requests.trace).all_calls:
+def _uncalled(trace: Trace) -> Iterator[Finding]:
+    if not tracer_of(trace).all_calls:
         yield Finding(
             "warning",
-            f"{tracer_of(requests.trace).name} leaves out some CUDA calls",
+            f"{tracer_of(trace).name} leaves out some CUDA calls",
             1,
             "the host's `rest` holds those that it left out",
             "trace with nsys for the host's side",
@@ -74,14 +81,15 @@ def _outside(gpu: pd.DataFrame) -> Iterator[Finding]:
         )
 
 
-def _node_mode(graph: Requests) -> Iterator[Finding]:
-    if graph.replays and graph.trace.graph_trace_mode is TraceMode.NODE:
+def _node_mode(trace: Trace, attributed: Attributed) -> Iterator[Finding]:
+    if has_replays(attributed) and trace.graph_trace_mode is TraceMode.NODE:
+        by_nsys = "" if tracer_of(trace).replays else " of nsys"
         yield Finding(
             "warning",
             "graphs were traced node by node",
-            graph.count,
+            len(attributed.requests),
             "that makes the gaps between the nodes longer",
-            "take a graph's ledger from a trace with --cuda-graph-trace=graph",
+            f"take a graph's ledger from a trace{by_nsys} with --cuda-graph-trace=graph",
         )
 
 

@@ -1,0 +1,183 @@
+"""The sections of a case that explain its numbers: sentences, tables and figures, for every format alike."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from analysis.case_parts import Part
+from analysis.report_cells import Table
+from analysis.report_data import CaseReport, ReportData
+from analysis.report_explained import Explained, LedgerRow, ToldFinding
+from analysis.report_views_match import (
+    blockers_table,
+    differences_table,
+    escaped_table,
+    match_table,
+    notes_table,
+)
+from analysis.report_views_time import (
+    host_ledger_table,
+    ledger_table,
+    median_ledger,
+    score_table,
+    shown_mode,
+    summary_table,
+    waterfall_table,
+)
+from contract import Strategy
+
+NO_BLOCKERS = "Nothing in the eager trace would break a capture or corrupt it."
+
+_MICROSECONDS = re.compile(r"(?<=\d) us\b")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence; `severity` is fatal, warning, note, or empty for one that only says what is."""
+
+    text: str
+    severity: str = ""
+
+
+@dataclass(frozen=True)
+class ExplainedSection:
+    """One section: its sentences, its tables, those that are looked up behind a fold, and a figure's name.
+
+    `page_only` are more of these, which would make Markdown too long for a comment.
+    """
+
+    title: str
+    lines: tuple[Line, ...]
+    tables: tuple[Table, ...]
+    folded: tuple[Table, ...] = ()
+    page_only: tuple[Table, ...] = ()
+    figure: str = ""
+
+
+def explained_sections(case: CaseReport) -> list[ExplainedSection]:
+    """The sections that a case has anything for."""
+    found = case.explained
+    if found is None:
+        return []
+    made = (_time(case, found), _prediction(case, found), _match(case, found), _blockers(case, found))
+    return [section for section in made if section.lines or section.tables]
+
+
+def alarms(case: CaseReport) -> list[str]:
+    """Why a graph's speed-up cannot be believed, a sentence for each graph; to be seen before any number."""
+    said = []
+    for verdict in case.explained.verdicts if case.explained else ():
+        if verdict.alarms:
+            one = case.strategy(verdict.strategy)
+            faster = one is not None and one.reduction is not None and one.reduction.percent > 0
+            what = "may be faster because work escaped it" if faster else "does not do all of eager's work"
+            said.append(_plain(f"{verdict.strategy} {what}: {verdict.sentence}."))
+    return said
+
+
+def scores_words(data: ReportData) -> str | None:
+    """How good all predictions of the report are, against what is asked of them; None without any."""
+    # Loading pandas takes longer than most reports, and those without a prediction need none.
+    from dataclasses import asdict
+
+    import pandas as pd
+
+    from analysis.predict_score import scores_sentence
+
+    rows = [asdict(row) for case in data.cases if case.explained for row in case.explained.scores]
+    return scores_sentence(pd.DataFrame(rows)) if rows else None
+
+
+def _time(case: CaseReport, found: Explained) -> ExplainedSection:
+    sides = [median_ledger(found, name) for name in (Strategy.EAGER.value, Strategy.GRAPH.value)]
+    lines = [_shares(side) for side in sides if side is not None and side.range_ns]
+    qualified: dict[ToldFinding, list[str]] = {}
+    for one in case.strategies:
+        for told in found.found(Part.LEDGER, one.name, shown_mode(found.ledger, one.name)):
+            # One sentence for all strategies that it is true of.
+            qualified.setdefault(replace(told, strategy="", trace_mode=""), []).append(one.name)
+    for told, names in qualified.items():
+        lines += _told([told], ", ".join(names))
+    first, *folded = waterfall_table(case), ledger_table(case), host_ledger_table(case)
+    return ExplainedSection(
+        "From eager to graph to the floor",
+        tuple(lines),
+        _present(first),
+        _present(*folded),
+        figure="waterfall" if first is not None else "",
+    )
+
+
+def _shares(side: LedgerRow) -> Line:
+    whole = side.range_ns or 1.0
+    waited, busy = ((value or 0.0) / whole * 100 for value in (side.launch_bound_gaps_ns, side.busy_ns))
+    return Line(
+        f"{side.strategy}, median request: the GPU was busy for {busy:.0f} % of the range and waited for "
+        f"launches, once it had begun, for {waited:.0f} %."
+    )
+
+
+def _prediction(case: CaseReport, found: Explained) -> ExplainedSection:
+    lines = []
+    if found.prediction is not None:
+        lines.append(Line(_plain(found.prediction.why)))
+        lines.append(
+            Line(f"Calibrated on {found.prediction.calibrated_gpu}; nothing was fitted to this case.")
+        )
+    lines += _told(found.found(Part.PREDICTION, Strategy.EAGER.value))
+    return ExplainedSection(
+        "The graph, predicted from the eager trace",
+        tuple(lines),
+        _present(score_table(case)),
+        _present(summary_table(case)),
+    )
+
+
+def _match(case: CaseReport, found: Explained) -> ExplainedSection:
+    lines = []
+    for verdict in found.verdicts:
+        lines.append(
+            Line(_plain(f"{verdict.strategy}: {verdict.sentence}."), "fatal" if verdict.alarms else "")
+        )
+        told = found.found(Part.MATCH, verdict.strategy)
+        lines += _told([one for one in told if one.severity != "note"], verdict.strategy)
+    differences = {verdict.strategy: differences_table(case, verdict.strategy) for verdict in found.verdicts}
+    first = differences.pop(Strategy.GRAPH.value, None)
+    return ExplainedSection(
+        "Does the graph do eager's work?",
+        tuple(lines),
+        _present(match_table(case), escaped_table(case)),
+        _present(first),
+        page_only=_present(notes_table(case), *differences.values()),
+    )
+
+
+def _blockers(case: CaseReport, found: Explained) -> ExplainedSection:
+    table = blockers_table(case)
+    lines = _told(found.found(Part.BLOCKERS, Strategy.EAGER.value))
+    looked = any(row.strategy == Strategy.EAGER for row in found.ledger) and not any(
+        one.part == Part.BLOCKERS for one in found.absent
+    )
+    if table is None and looked:
+        lines.insert(0, Line(NO_BLOCKERS))
+    return ExplainedSection("What stands in the way of a capture", tuple(lines), _present(table))
+
+
+def _told(findings: list[ToldFinding], lead: str = "") -> list[Line]:
+    return [
+        Line(
+            _plain(f"{lead}: {one.sentence}." if lead else f"{one.sentence[:1].upper()}{one.sentence[1:]}."),
+            one.severity,
+        )
+        for one in findings
+    ]
+
+
+def _present(*tables: Table | None) -> tuple[Table, ...]:
+    return tuple(table for table in tables if table is not None)
+
+
+def _plain(text: str) -> str:
+    """A sentence in the report's spelling of units, with one stop at its end."""
+    return _MICROSECONDS.sub(" µs", text).rstrip(".") + "."
