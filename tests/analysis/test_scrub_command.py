@@ -9,28 +9,20 @@ import pytest
 from analysis.leaks import find_leaks
 from analysis.trace import read_trace
 from nsight.install import find_nsys
+from tests.analysis.commands.run_command import ROOT, Ran, analysis, analysis_process
 from tests.analysis.trace_file import EXAMPLES, TraceFile
 
-ROOT = Path(__file__).resolve().parents[2]
 INPUT = EXAMPLES["graph.graph"]
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "analysis", "scrub", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-
-
-def refusal(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ")
-    return line
+def run(*arguments: str | Path) -> Ran:
+    return analysis("scrub", *arguments)
 
 
 def test_scrubs_a_file(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out.sqlite"
     done = run(INPUT, out)
-    assert done.returncode == 0
+    assert done.code == 0
     assert len(read_trace(out).kernels) == 20
     assert find_leaks(out) == []
 
@@ -49,7 +41,7 @@ def stats(path: Path, *reports: str) -> str:
 def test_nsys_says_the_same_of_the_copy(tmp_path: Path, name: str) -> None:
     whole, clean = tmp_path / "whole.sqlite", tmp_path / "clean.sqlite"
     whole.write_bytes(gzip.decompress(EXAMPLES[name].read_bytes()))
-    assert run(whole, clean).returncode == 0
+    assert run(whole, clean).code == 0
     reports = ("gpukernsum", "cudaapisum", "gpumemtimesum", "gpumemsizesum", "nvtxsum", "kernexecsum")
     before = stats(whole, *reports)
     assert before.count(",") > 50
@@ -71,11 +63,11 @@ def test_report_of_nsys_goes_in_as_it_is(tmp_path: Path) -> None:
         timeout=120,
     )
     found = run("--check", report)
-    assert found.returncode == 1
-    assert "environment variable" in found.stdout
-    assert "hunter2" not in found.stdout
-    assert run(report, clean).returncode == 0
-    assert run("--check", clean).returncode == 0
+    assert found.code == 1
+    assert "environment variable" in found.out
+    assert "hunter2" not in found.out
+    assert run(report, clean).code == 0
+    assert run("--check", clean).code == 0
     assert b"hunter2" not in clean.read_bytes()
     (line,) = [line for line in stats(clean, "nvtxsum").splitlines() if line.endswith("step")]
     assert ",3," in line
@@ -83,8 +75,8 @@ def test_report_of_nsys_goes_in_as_it_is(tmp_path: Path) -> None:
 
 def test_packs_by_name_and_repeatably(tmp_path: Path) -> None:
     cut = ("--only-requests", "--range-name", "forward", "--range-domain", "")
-    for name in ("one.sqlite.gz", "two.sqlite.gz"):
-        assert run(INPUT, tmp_path / name, *cut).returncode == 0
+    for scrub, name in ((analysis, "one.sqlite.gz"), (analysis_process, "two.sqlite.gz")):
+        assert scrub("scrub", INPUT, tmp_path / name, *cut).code == 0
     one, two = ((tmp_path / name).read_bytes() for name in ("one.sqlite.gz", "two.sqlite.gz"))
     assert one == two
     assert gzip.decompress(one).startswith(b"SQLite format 3")
@@ -95,7 +87,7 @@ def test_leaking_trace_is_refused_and_no_file_left(tmp_path: Path) -> None:
     file = TraceFile(tmp_path / "in.sqlite")
     file.requests((0, 100))
     file.range("reading /home/somebody/model", 10, 20)
-    line = refusal(run(file.save(), tmp_path / "out.sqlite"))
+    line = run(file.save(), tmp_path / "out.sqlite").complaint
     assert "must not be shared" in line
     assert [path.name for path in tmp_path.iterdir()] == ["in.sqlite"]
 
@@ -103,7 +95,7 @@ def test_leaking_trace_is_refused_and_no_file_left(tmp_path: Path) -> None:
 def test_input_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "in.sqlite.gz"
     path.write_bytes(INPUT.read_bytes())
-    assert "the original is not overwritten" in refusal(run(path, path))
+    assert "the original is not overwritten" in run(path, path).complaint
     assert path.read_bytes() == INPUT.read_bytes()
 
 
@@ -112,7 +104,7 @@ def test_no_trace_is_one_line(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "in.sqlite"
     if content is not None:
         path.write_bytes(content)
-    line = refusal(run(path, tmp_path / "out.sqlite"))
+    line = run(path, tmp_path / "out.sqlite").complaint
     assert str(path) in line
     assert not (tmp_path / "out.sqlite").exists()
 
@@ -124,8 +116,8 @@ def test_check_says_where_and_how_much_but_not_what(tmp_path: Path) -> None:
     file.string("TOKEN=hunter2")
     file.string("harmless")
     done = run("--check", file.save())
-    assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.splitlines() == [
+    assert (done.code, done.err) == (1, "")
+    assert done.out.splitlines() == [
         "NVTX_EVENTS.text: path: 3 rows, such as '/ho…'",
         "StringIds.value: environment variable: 1 rows, such as 'TOKEN=…'",
     ]
@@ -133,19 +125,19 @@ def test_check_says_where_and_how_much_but_not_what(tmp_path: Path) -> None:
 
 def test_check_of_a_clean_file(tmp_path: Path) -> None:
     clean = tmp_path / "clean.sqlite.gz"
-    assert run(INPUT, clean).returncode == 0
+    assert run(INPUT, clean).code == 0
     done = run("--check", clean)
-    assert done.returncode == 0
-    assert "no environment, path, identifier, host or user name found" in done.stdout
+    assert done.code == 0
+    assert "no environment, path, identifier, host or user name found" in done.out
 
 
 def test_names_given_are_refused_and_found(tmp_path: Path) -> None:
     file = TraceFile(tmp_path / "in.sqlite")
     file.range("run of colleague", 10, 20)
     path = file.save()
-    assert run("--check", path).returncode == 0
-    assert run("--check", path, "--name", "colleague").returncode == 1
-    assert "it would give away" in refusal(run(path, tmp_path / "out.sqlite", "--name", "colleague"))
+    assert run("--check", path).code == 0
+    assert run("--check", path, "--name", "colleague").code == 1
+    assert "it would give away" in run(path, tmp_path / "out.sqlite", "--name", "colleague").complaint
     assert [path.name for path in tmp_path.iterdir()] == ["in.sqlite"]
 
 
@@ -153,22 +145,22 @@ def test_names_given_are_refused_and_found(tmp_path: Path) -> None:
     "words", [[], ["one"], ["one", "two", "--check", "three"], ["one", "--check", "two"]]
 )
 def test_either_two_files_or_a_check(words: list[str]) -> None:
-    assert "give IN and OUT, or --check FILE alone" in refusal(run(*words))
+    assert "give IN and OUT, or --check FILE alone" in run(*words).complaint
 
 
 def test_existing_output_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     out = tmp_path / "out.sqlite"
     out.write_text("before")
     (tmp_path / "bad.sqlite").write_text("no trace")
-    refusal(run(tmp_path / "bad.sqlite", out))
+    assert "bad.sqlite" in run(tmp_path / "bad.sqlite", out).complaint
     assert out.read_text() == "before"
-    assert run(INPUT, out).returncode == 0
+    assert run(INPUT, out).code == 0
     assert out.read_bytes().startswith(b"SQLite format 3")
 
 
 def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "no file stands in the way" in refusal(run(INPUT, tmp_path / "file" / "out.sqlite"))
+    assert "no file stands in the way" in run(INPUT, tmp_path / "file" / "out.sqlite").complaint
 
 
 def test_disk_that_is_full(tmp_path: Path) -> None:
@@ -178,10 +170,10 @@ def test_disk_that_is_full(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, "scrub", str(INPUT), str(tmp_path / "out.sqlite")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    refusal(done)
+    assert Ran(done.returncode, done.stdout, done.stderr).complaint
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_request_to_cut_to_is_one_line(tmp_path: Path) -> None:
-    line = refusal(run(INPUT, tmp_path / "out.sqlite", "--only-requests"))
+    line = run(INPUT, tmp_path / "out.sqlite", "--only-requests").complaint
     assert "no range 'request' of domain 'launchgap' to cut to" in line

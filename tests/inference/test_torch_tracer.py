@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ from commandline import run_command
 from contract import NVTX_DOMAIN, LaunchgapError, RangeName, Strategy
 from inference.torch_tracer import TorchTracer
 from scripts._traced import run
+from tests.in_process import ROOT, Ran, in_process
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = (
     "--model=bert-tiny",
     "--device=cpu",
@@ -28,20 +29,25 @@ SMALL = (
 )
 
 
-def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"scripts.{script}", *SMALL, *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+def _baseline(*arguments: str) -> Ran:
+    return in_process(lambda argv: run("as run_baseline", [Strategy.EAGER], argv), *SMALL, *arguments)
+
+
+def _graph(*arguments: str) -> Ran:
+    command = [sys.executable, "-m", "scripts.run_graph", *SMALL, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize(
-    ("script", "forward"), [("run_baseline", RangeName.FORWARD), ("run_graph", RangeName.REPLAY)]
+    ("program", "forward"),
+    [(_baseline, RangeName.FORWARD), (_graph, RangeName.REPLAY)],
+    ids=["baseline", "graph"],
 )
-def test_traced_programs(tmp_path: Path, script: str, forward: RangeName) -> None:
+def test_traced_programs(tmp_path: Path, program: Callable[..., Ran], forward: RangeName) -> None:
     trace, record = tmp_path / "new" / "t.json.gz", tmp_path / "t.json"
-    done = _run(
-        script, "--requests", "3", "--tracer", "torch", "--trace", str(trace), "--record", str(record)
-    )
-    assert done.returncode == 0, done.stderr
+    done = program("--requests", "3", "--tracer", "torch", "--trace", str(trace), "--record", str(record))
+    assert done.code == 0, done.err
     told = json.loads(record.read_text())
     assert (told["tracer"], told["trace_mode"], told["requests"]) == ("torch", "node", 3)
     ranges = read_chrome_trace(trace).ranges
@@ -55,9 +61,9 @@ def test_a_program_that_fails_leaves_no_trace_and_ends_in_order(tmp_path: Path) 
     # A profiler that is still on at the end of the process would make it a segmentation fault.
     trace, record = tmp_path / "t.json.gz", tmp_path / "t.json"
     options = ["--tracer", "torch", "--trace", str(trace), "--record", str(record)]
-    done = _run("run_graph", *options, "--prompt-length", "5000")
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("error: prompt length 5000")
+    done = _graph(*options, "--prompt-length", "5000")
+    assert done.code == 2
+    assert done.err.splitlines()[-1].startswith("error: prompt length 5000")
     assert list(tmp_path.iterdir()) == []
 
 

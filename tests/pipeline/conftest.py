@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 STAND_INS = Path(__file__).with_name("standin")
 CASE = "bert-tiny-float32-p50-m128"
+NO_NSYS = "/absent/nsys"
 SMALL = ("strategies=[eager, graph]", "traced_strategies=[eager, graph]")
 
 
@@ -107,6 +108,21 @@ def finished(finished_master: Project, tmp_path: Path) -> Project:
     folder = tmp_path / finished_master.folder.name
     shutil.copytree(finished_master.folder, folder)
     return Project(folder)
+
+
+@pytest.fixture(scope="session")
+def without_nsys_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose pipeline ran to the end once on a host that has neither nsys nor a GPU."""
+    project = make_project(tmp_path_factory.mktemp("without nsys") / "project")
+    done = project.run(LAUNCHGAP_NSYS=NO_NSYS)
+    assert done.returncode == 0, done.stderr
+    return project
+
+
+@pytest.fixture
+def without_nsys(without_nsys_master: Project, tmp_path: Path) -> Project:
+    """A copy of it, for a test to change."""
+    return Project(Path(shutil.copytree(without_nsys_master.folder, tmp_path / "project")))
 
 
 @pytest.fixture

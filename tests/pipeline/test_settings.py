@@ -19,6 +19,7 @@ from rules.settings import (
     check_config,
     check_folders,
     profiler,
+    strategies_of,
     trace_files,
     tracer,
     wanted_traces,
@@ -48,6 +49,15 @@ def _refusal(config: Config) -> str:
     message = str(caught.value)
     assert "\n" not in message
     return message
+
+
+def test_a_decode_step_is_a_case_of_its_own_with_its_own_strategies() -> None:
+    config = {"cases": [CASE, CASE | {"phase": "decode"}], "strategies": ["eager", "graph", "graph_padded"]}
+    prefill, step = cases(config).values()
+    assert (prefill["name"], step["name"]) == ("gpt2-float32-p50-m1024", "gpt2-float32-p50-m1024-decode")
+    assert "phase" not in prefill
+    assert strategies_of(config, prefill, "strategies") == ["eager", "graph", "graph_padded"]
+    assert strategies_of(config, step, "strategies") == ["eager", "graph"]
 
 
 def test_defaults_are_accepted(config: Config) -> None:
@@ -156,6 +166,11 @@ def test_mistakes(config: Config, change: Config, message: str) -> None:
             {"prompt_length": 2000},
             "config: cases[0].prompt_length: 2000 is more than max_length, 1024; shorten",
         ),
+        (
+            {"prompt_length": 1, "phase": "decode"},
+            "config: cases[0].prompt_length: 1 leaves a decode step no token before it; give 2 or more",
+        ),
+        ({"phase": "train"}, "config: cases[0].phase: 'train' is not allowed; give prefill, a pass"),
         (
             {"max_length": "1k"},
             "config: cases[0].max_length: '1k' is not allowed; give a whole number of tokens",
@@ -280,12 +295,12 @@ BOTH = ["eager.node", "graph.node", "graph.graph", "graph_padded.node", "graph_p
 def test_traces_that_can_be_made(
     config: Config, records: Records, device: str, version: str | None, failed: str, traces: list[str]
 ) -> None:
-    assert wanted_traces(config, *records(device, version, failed)) == traces
+    assert wanted_traces(config["traced_strategies"], *records(device, version, failed)) == traces
 
 
 def test_a_graph_alone_has_a_graph_mode(config: Config, records: Records) -> None:
     config["traced_strategies"] = list(map(str, Strategy))
-    names = wanted_traces(config, *records("cuda", "2025.3.1.90-253135822126v0"))
+    names = wanted_traces(config["traced_strategies"], *records("cuda", "2025.3.1.90-253135822126v0"))
     assert [name for name in names if name.endswith(".node")] == [f"{one}.node" for one in Strategy]
     assert {name.removesuffix(".graph") for name in names if name.endswith(".graph")} == {
         "graph",
@@ -300,12 +315,12 @@ def test_a_graph_alone_has_a_graph_mode(config: Config, records: Records) -> Non
 
 def test_only_traced_strategies(config: Config, records: Records) -> None:
     config["traced_strategies"] = ["graph"]
-    assert wanted_traces(config, *records("cuda", "2025.3.1.90-253135822126v0")) == [
+    assert wanted_traces(config["traced_strategies"], *records("cuda", "2025.3.1.90-253135822126v0")) == [
         "graph.node",
         "graph.graph",
     ]
     config["traced_strategies"] = []
-    assert wanted_traces(config, *records("cuda", "2025.3.1.90-253135822126v0")) == []
+    assert wanted_traces(config["traced_strategies"], *records("cuda", "2025.3.1.90-253135822126v0")) == []
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
@@ -313,7 +328,7 @@ def test_only_traced_strategies(config: Config, records: Records) -> None:
 def test_torch_has_no_graph_mode(config: Config, records: Records, device: str, version: str | None) -> None:
     preflight, latency = records(device, version, tracer="torch")
     assert tracer(preflight) == "torch"
-    assert wanted_traces(config, preflight, latency) == NODE
+    assert wanted_traces(config["traced_strategies"], preflight, latency) == NODE
 
 
 def test_the_tracer_is_what_the_preflight_found(records: Records) -> None:

@@ -1,38 +1,26 @@
-"""Runs `python -m analysis` as a shell does, and the small traces that its tests look at."""
+"""Runs `python -m analysis` in this process or one of its own; the small traces that its tests look at."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.__main__ import main
 from tests.analysis.trace_file import PROCESS, THREAD, TraceFile
+from tests.in_process import ROOT, Ran, in_process
 
-ROOT = Path(__file__).resolve().parents[3]
 OTHER_PROCESS = (1 << 48) | (4322 << 24)
 OTHER_THREAD = OTHER_PROCESS | 4322
 
 
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def complaint(self) -> str:
-        """The one line of a run that failed: anything else fails the test."""
-        assert self.code == 2, self
-        assert self.out == ""
-        (line,) = self.err.splitlines()
-        assert line.startswith("error: ")
-        assert line.isprintable()
-        assert "; " in line or "?" in line
-        return line
+def analysis(*words: str | Path) -> Ran:
+    """What `python -m analysis WORDS` does, in this process; `analysis_process` is for what needs its own."""
+    return in_process(main, *words)
 
 
-def analysis(*words: str | Path, **environ: str) -> Ran:
+def analysis_process(*words: str | Path, **environ: str) -> Ran:
+    """`python -m analysis WORDS` as a shell runs it."""
     command = [sys.executable, "-m", "analysis", *map(str, words)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, timeout=120, check=False, env=environ or None
@@ -79,4 +67,4 @@ def busy_trace(folder: Path) -> Path:
     return file.save()
 
 
-__all__ = ["THREAD", "Ran", "analysis", "busy_trace"]
+__all__ = ["ROOT", "THREAD", "Ran", "analysis", "analysis_process", "busy_trace"]

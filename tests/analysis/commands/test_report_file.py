@@ -10,7 +10,7 @@ import pytest
 
 from analysis.commands.export import recorded_by
 from nsight.install import find_nsys
-from tests.analysis.commands.run_command import analysis
+from tests.analysis.commands.run_command import analysis, analysis_process
 
 PROGRAM = """
 import nvtx
@@ -80,7 +80,7 @@ def test_a_damaged_report(report: Path, tmp_path: Path, content: bytes | None) -
 
 def test_without_nsys_a_report_is_one_line(report: Path) -> None:
     environ = os.environ | {"PATH": "/nowhere", "LAUNCHGAP_NSYS": "/nowhere/nsys"}
-    told = analysis(report, **environ).complaint
+    told = analysis_process(report, **environ).complaint
     assert "LAUNCHGAP_NSYS" in told
     assert "give a .sqlite export" in told
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.commands.run_command import analysis, busy_trace
+from tests.analysis.commands.run_command import analysis, analysis_process, busy_trace
 from tests.analysis.trace_file import EXAMPLES, THREAD, TraceFile
 
 EAGER = EXAMPLES["eager.node"]
@@ -291,6 +291,8 @@ def test_a_file_name_that_is_no_utf8(tmp_path: Path) -> None:
     strange.write_bytes(gzip.compress(path.read_bytes()))
     for form in ("table", "md", "csv", "json"):
         assert analysis(strange, "--format", form).code == 0
+    # What the shell hands over is no text either.
+    assert analysis_process(strange) == analysis(strange)
 
 
 def test_two_processes_with_equal_correlation_ids(tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ def test_a_file_made_of_an_export_for_perfetto(tmp_path: Path) -> None:
         (b'{"traceEvents": [', "no complete JSON"),
         (gzip.compress(b'{"traceEvents": []}')[:-9], "no complete gzip file"),
     ],
+    ids=["empty", "nothing in it", "a record", "cut", "cut gzip"],
 )
 def test_no_trace_at_all(tmp_path: Path, content: bytes, told: str) -> None:
     path = tmp_path / "bad.json"
