@@ -6,9 +6,10 @@ from typing import Literal
 
 import pandas as pd
 
+from analysis.case_words import is_step, request_words
 from analysis.costs import floor_sentence, last_logits, last_logits_sentence, pays_after_requests
 from analysis.latency import drift_sentence, noise, reduction, summarise, verdict
-from contract import CorrectnessFields, LatencyRecord, Strategy, StrategyFields
+from contract import CaseFields, CorrectnessFields, LatencyRecord, Strategy, StrategyFields
 
 SIMULATION_NOTE = (
     "Simulation on the CPU: operations were recorded and replayed under a graph's rules. There are no kernel "
@@ -54,14 +55,19 @@ def _heading(record: LatencyRecord) -> str:
     case, environment, model = record["case"], record["environment"], record["model"]
     where = f"{environment['gpu']}, driver {environment['driver']}, CUDA {environment['cuda']}"
     lines = [
-        f"{case['model']} {case['dtype']}, {case['prompt_length']} prompt tokens, "
-        f"padded to {case['max_length']}, batch 1, {record['settings']['runs']} runs",
+        f"{case['model']} {case['dtype']}, {_request(case)}, batch 1, {record['settings']['runs']} runs",
         f"{environment['cpu'] if record['simulated'] else where}, torch {environment['torch']}, "
         f"transformers {environment['transformers']}",
     ]
     if model["weights"] == "random":
         lines.append(f"random weights: {model['reason']} (latency is real, text is not)")
     return "\n".join(lines)
+
+
+def _request(case: CaseFields) -> str:
+    if is_step(case):
+        return request_words(case)
+    return f"{case['prompt_length']} prompt tokens, padded to {case['max_length']}"
 
 
 def _row(record: LatencyRecord, name: str, fields: StrategyFields) -> dict[str, str]:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from analysis.case_words import request_words
 from analysis.figures_style import (
     BODY_POINTS,
     GRID,
@@ -87,7 +88,7 @@ def latency_comparison(record: LatencyRecord, width_in: float = WIDE_IN, heading
 def case_title(record: LatencyRecord) -> str:
     """Model, dtype and prompt length of a record, in one line."""
     case = record["case"]
-    return f"{case['model']} · {case['dtype']} · {case['prompt_length']}-token prompt"
+    return f"{case['model']} · {case['dtype']} · {request_words(case)}"
 
 
 def device_name(record: Mapping[str, Any]) -> str:

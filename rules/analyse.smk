@@ -36,7 +36,7 @@ rule analyse:
             f"--latency={input.latency}",
             *(f"--calibration={path}" for path in input.calibration),
             "--strategies",
-            *config["traced_strategies"],
+            *traced_strategies(wildcards.case),
         ],
         folder=subpath(output.record, parent=True),
     message:

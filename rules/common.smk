@@ -72,6 +72,7 @@ def case_arguments(name):
     """Command-line arguments that say which case to run, the same for measuring and tracing."""
     case = CASES[name]
     options = ["model", "dtype", "prompt_length", "max_length", "attn_implementation"]
+    options += ["phase"] if "phase" in case else []
     arguments = [f"--{option.replace('_', '-')}={case[option]}" for option in options]
     return [
         *arguments,
@@ -88,12 +89,22 @@ def traced_program(strategy):
     )
 
 
+def strategies(case):
+    """Strategies to measure of a case."""
+    return settings.strategies_of(config, CASES[case], "strategies")
+
+
+def traced_strategies(case):
+    """Strategies to trace of a case."""
+    return settings.strategies_of(config, CASES[case], "traced_strategies")
+
+
 def trace_names(case):
     """Traces to make of a case, known once this host was looked at and the case was measured."""
     preflight = checkpoints.preflight.get().output[0]
     latency = checkpoints.measure.get(case=case).output.record
     try:
-        return settings.wanted_traces(config, Path(preflight), Path(latency))
+        return settings.wanted_traces(traced_strategies(case), Path(preflight), Path(latency))
     except LaunchgapError as error:
         raise WorkflowError(str(error)) from None
 

@@ -58,7 +58,7 @@ checkpoint measure:
     params:
         folder=subpath(output.record, parent=True),
         case=lambda wildcards: case_arguments(wildcards.case),
-        strategies=config["strategies"],
+        strategies=lambda wildcards: strategies(wildcards.case),
         runs=config["runs"],
         warmup_s=config["warmup_s"],
     message:

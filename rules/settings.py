@@ -17,9 +17,11 @@ from jsonschema import Draft202012Validator, ValidationError, validators
 
 from contract import (
     DEFAULT_ATTENTION,
+    STEP_STRATEGIES,
     WITHOUT_GRAPH,
     CaseFields,
     LaunchgapError,
+    Phase,
     TraceMode,
     case_name,
     read_record,
@@ -137,6 +139,10 @@ def _check_cases(config: Mapping[str, Any]) -> None:
                 f"{where}.prompt_length: {case['prompt_length']} is more than max_length, "
                 f"{case['max_length']}; shorten the prompt or raise max_length"
             )
+        if case.get("phase") == Phase.DECODE and case["prompt_length"] < 2:
+            raise LaunchgapError(
+                f"{where}.prompt_length: 1 leaves a decode step no token before it; give 2 or more"
+            )
         if case["model"].startswith((".", "/")) and not Path(case["model"]).is_dir():
             raise LaunchgapError(
                 f"{where}.model: {case['model']!r} is no folder; give one that holds a model"
@@ -154,7 +160,7 @@ def cases(config: Mapping[str, Any]) -> dict[str, CaseFields]:
     named: dict[str, CaseFields] = {}
     for case in config["cases"]:
         name = case_name(**case)
-        named[name] = CaseFields(
+        named[name] = fields = CaseFields(
             name=name,
             model=case["model"],
             dtype=case["dtype"],
@@ -162,6 +168,8 @@ def cases(config: Mapping[str, Any]) -> dict[str, CaseFields]:
             max_length=case["max_length"],
             attn_implementation=case.get("attn_implementation", DEFAULT_ATTENTION),
         )
+        if case.get("phase") == Phase.DECODE:
+            fields["phase"] = case["phase"]
     return named
 
 
@@ -192,11 +200,17 @@ def trace_files(tracer_name: str | None, case: str, names: Sequence[str]) -> lis
     return [f"{folder}/{case}/{name}{end}" for name in names for end in (suffix, ".json")]
 
 
-def wanted_traces(config: Mapping[str, Any], preflight_file: Path, latency_file: Path) -> list[str]:
+def strategies_of(config: Mapping[str, Any], case: CaseFields, key: str) -> list[str]:
+    """What `strategies` or `traced_strategies` (the key) come to for a case: a decode step has fewer ways."""
+    is_step = case.get("phase") == Phase.DECODE
+    return [name for name in config[key] if not is_step or name in STEP_STRATEGIES]
+
+
+def wanted_traces(strategies: Sequence[str], preflight_file: Path, latency_file: Path) -> list[str]:
     """Names (`STRATEGY.MODE`) of the traces to make of one case, after preflight and measurement.
 
-    Node mode for every traced strategy that could be measured. Graph mode as well for graphs on a GPU, where
-    nsys can export it: only there a replay keeps its own speed. torch.profiler has no graph mode.
+    Node mode for every one of `strategies` that could be measured. Graph mode as well for graphs on a GPU,
+    where nsys can export it: only there a replay keeps its own speed. torch.profiler has no graph mode.
 
     Raises:
         LaunchgapError: a record that is broken or lacks a traced strategy.
@@ -212,7 +226,7 @@ def wanted_traces(config: Mapping[str, Any], preflight_file: Path, latency_file:
         and parse_version(preflight["nsys_version"])[0] >= GRAPH_EXPORT_SINCE
     )
     names = []
-    for strategy in config["traced_strategies"]:
+    for strategy in strategies:
         if strategy not in measured:
             raise LaunchgapError(f"{latency_file}: holds no strategy {strategy}; delete it and make it again")
         if measured[strategy]["status"] != "ok":
