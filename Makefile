@@ -25,6 +25,7 @@ bin := $(VENV)/bin
 stamps := $(VENV)/.launchgap
 installed := $(stamps)/installed
 installed_dev := $(stamps)/installed-dev
+installed_notebook := $(stamps)/installed-notebook
 # The rules call `python` and `snakemake`, so the virtual environment comes first on PATH.
 python := PATH="$$(cd $(bin) && pwd):$$PATH" $(bin)/python
 pip := $(bin)/python -m pip --disable-pip-version-check
@@ -62,6 +63,11 @@ snakemake-report: report ## pack results and how they were made into results/sna
 .PHONY: benchmark
 benchmark: $(installed) ## measure latency only, without nsys; options in ARGS="..."
 	@$(python) -m scripts.cuda_graph_benchmark --output-dir results/benchmark $(ARGS)
+
+.PHONY: notebook
+notebook: $(installed_notebook) ## explore a trace in JupyterLab: LAUNCHGAP_TRACE=my.nsys-rep make notebook
+	@$(python) -m jupyter lab --ServerApp.root_dir=$(CURDIR) \
+	  --FileCheckpoints.checkpoint_dir=$(abspath $(stamps))/checkpoints $(ARGS) analysis/explore.ipynb
 
 .PHONY: install
 install: $(installed) ## only create the virtual environment and install into it
@@ -108,6 +114,7 @@ lint: $(installed_dev) ## check style, types, the workflow and the shell scripts
 
 .PHONY: format
 format: $(installed_dev) ## rewrite the sources in the project's style
+	@$(bin)/python -m jupytext --quiet --sync analysis/explore.ipynb
 	@$(bin)/python -m ruff check --fix .
 	@$(bin)/python -m ruff format .
 	@$(bin)/python -m snakefmt Snakefile rules/*.smk
@@ -139,4 +146,9 @@ $(installed): envs/requirements.txt envs/constraints.txt $(stamps)/venv
 $(installed_dev): envs/requirements-dev.txt $(installed)
 	@echo "Installing the tools for tests and checks into $(VENV)"
 	@$(pip) install -qq -r envs/requirements.txt -r envs/requirements-dev.txt -c envs/constraints.txt
+	@touch $@
+
+$(installed_notebook): envs/requirements-notebook.txt $(installed)
+	@echo "Installing JupyterLab into $(VENV)"
+	@$(pip) install -qq -r envs/requirements.txt -r envs/requirements-notebook.txt -c envs/constraints.txt
 	@touch $@

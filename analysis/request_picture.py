@@ -1,0 +1,181 @@
+"""What a picture of one request shows, as numbers: host calls, GPU work and gaps on one clock.
+
+`analysis.figures_request` draws it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import pandas as pd
+
+from analysis.attribute import Attributed, IntArray, has_time
+from analysis.host_ledger import HostPart, host_part
+from analysis.intervals import gaps
+from analysis.ledger import bounds_of
+from analysis.overview import process_id
+from analysis.schema import HOST_DEVICE
+from analysis.trace import Trace
+from contract import LaunchgapError
+
+STREAMS_AT_MOST = 8
+"""Streams that are drawn; of more, those with the most operations."""
+
+_NS_PER_US = 1_000.0
+_OPERATIONS = ("kernels", "memcpys", "memsets", "graph_launches")
+_STREAM = ["process", "device", "stream"]
+
+
+class Look(StrEnum):
+    """What a bar stands for. Waits are synchronising calls, and copies that wait for their end."""
+
+    LAUNCHES = "launch calls"
+    WAITS = "waits"
+    OTHER_CALLS = "other calls"
+    KERNELS = "kernels"
+    COPIES = "copies and fills"
+    REPLAYS = "replays"
+    GAPS = "gaps"
+
+
+_OF_PART = {
+    HostPart.LAUNCHES: Look.LAUNCHES,
+    HostPart.SYNCHRONISING: Look.WAITS,
+    HostPart.COPIES: Look.WAITS,
+}
+_OF_TABLE = (Look.KERNELS, Look.COPIES, Look.COPIES, Look.REPLAYS)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Events of one look, in microseconds since the request began: begins and lengths, shape (n,) each."""
+
+    look: Look
+    begin_us: tuple[float, ...]
+    length_us: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the picture."""
+
+    name: str
+    bars: tuple[Bars, ...]
+
+
+@dataclass(frozen=True)
+class RequestPicture:
+    """One request from 0 to `range_us`; its GPU work may end later, at `end_us` at the latest.
+
+    `hidden_streams` is how many streams are left out because there are too many.
+    """
+
+    title: str
+    range_us: float
+    end_us: float
+    rows: tuple[Row, ...]
+    hidden_streams: int
+
+
+def only_request(attributed: Attributed, number: int) -> Attributed:
+    """One request by itself, as number 0, for every function that takes requests.
+
+    Raises:
+        LaunchgapError: there is no request of this number.
+    """
+    count = len(attributed.requests)
+    if not 0 <= number < count:
+        raise LaunchgapError(f"request {number}: there are {count}; give a number from 0 to {count - 1}")
+    tables = {name: getattr(attributed, name) for name in ("launches", *_OPERATIONS)}
+    own = {name: table[table["request"] == number].assign(request=0) for name, table in tables.items()}
+    rows = attributed.requests.iloc[[number]].reset_index(drop=True)
+    return replace(
+        attributed, requests=rows, **{name: table.reset_index(drop=True) for name, table in own.items()}
+    )
+
+
+def request_picture(trace: Trace, attributed: Attributed, number: int, title: str) -> RequestPicture:
+    """The host's calls on the request's thread, its GPU work by stream, and the gaps in that work.
+
+    Gaps lie between the first and the last operation, inside the range, as in the GPU's ledger: their sum is
+    that of its two kinds of gaps. Operations without a time from the driver are not drawn.
+
+    Raises:
+        LaunchgapError: there is no request of this number.
+    """
+    one = only_request(attributed, number)
+    first, last = (int(edge[0]) for edge in bounds_of(one.requests))
+    work = _work(one)
+    streams = work.groupby(_STREAM).size().sort_values(ascending=False, kind="stable")
+    shown = streams.index[:STREAMS_AT_MOST].sort_values()
+    ends = [last, *work["end_ns"].tolist()]
+    rows = [
+        Row("host: CUDA calls", _host(trace, int(one.requests["thread"].iloc[0]), (first, last))),
+        *_streams(work, list(shown), first),
+        Row("GPU: gaps", (_gaps(work, first, last),)),
+    ]
+    return RequestPicture(
+        title=title,
+        range_us=(last - first) / _NS_PER_US,
+        end_us=(max(ends) - first) / _NS_PER_US,
+        rows=tuple(rows),
+        hidden_streams=len(streams) - len(shown),
+    )
+
+
+def _work(one: Attributed) -> pd.DataFrame:
+    """GPU work with a time: process, device, stream, start_ns, end_ns, look."""
+    tables = (
+        getattr(one, name)[[*_STREAM, "start_ns", "end_ns"]].assign(look=str(look))
+        for name, look in zip(_OPERATIONS, _OF_TABLE, strict=True)
+    )
+    found: pd.DataFrame = pd.concat(tables, ignore_index=True)
+    timed: pd.DataFrame = found[has_time(found) & (found["device"] != HOST_DEVICE)]
+    return timed.reset_index(drop=True)
+
+
+def _host(trace: Trace, thread: int, ends: tuple[int, int]) -> tuple[Bars, ...]:
+    """Calls of one thread, cut to the part inside the range."""
+    first, last = ends
+    calls = trace.api_calls
+    calls = calls[(calls["thread"] == thread) & (calls["end_ns"] > first) & (calls["start_ns"] < last)]
+    looks = np.array([_look_of(str(name)) for name in calls["name"]], dtype=np.object_)
+    starts, stops = (calls[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns"))
+    starts, stops = np.maximum(starts, first), np.minimum(stops, last)
+    return tuple(
+        _bars(look, starts[looks == look], stops[looks == look], first)
+        for look in (Look.OTHER_CALLS, Look.WAITS, Look.LAUNCHES)
+    )
+
+
+def _look_of(recorded: str) -> Look:
+    return _OF_PART.get(host_part(recorded), Look.OTHER_CALLS)
+
+
+def _streams(work: pd.DataFrame, streams: list[tuple[int, int, int]], first: int) -> Iterator[Row]:
+    several = len({process for process, _, _ in streams}) > 1
+    for process, device, stream in streams:
+        rows = work[(work["process"] == process) & (work["device"] == device) & (work["stream"] == stream)]
+        lead = f"process {process_id(process)}, " if several else ""
+        bars = []
+        for look in (Look.REPLAYS, Look.KERNELS, Look.COPIES):
+            of = rows[rows["look"] == look]
+            bars.append(
+                _bars(look, of["start_ns"].to_numpy(np.int64), of["end_ns"].to_numpy(np.int64), first)
+            )
+        yield Row(f"{lead}GPU {device}: stream {stream}", tuple(bars))
+
+
+def _gaps(work: pd.DataFrame, first: int, last: int) -> Bars:
+    starts, stops = (work[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns"))
+    starts, stops = np.maximum(starts, first), np.minimum(np.maximum(starts, stops), last)
+    inside = starts <= stops
+    return _bars(Look.GAPS, *gaps(starts[inside], stops[inside]), first)
+
+
+def _bars(look: Look, start_ns: IntArray, end_ns: IntArray, first: int) -> Bars:
+    begin, length = (start_ns - first) / _NS_PER_US, np.maximum(end_ns - start_ns, 0) / _NS_PER_US
+    return Bars(look, tuple(begin.tolist()), tuple(length.tolist()))
