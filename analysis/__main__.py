@@ -16,6 +16,7 @@ COMMANDS = {
     "ledger": "analysis.commands.ledger",
     "match": "analysis.commands.match",
     "layers": "analysis.commands.layers",
+    "compare": "analysis.commands.compare",
 }
 """First words that are commands; any other first word is a trace to look at."""
 

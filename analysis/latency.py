@@ -117,7 +117,7 @@ def reduction(baseline_ms: Sequence[float], other_ms: Sequence[float], seed: int
     if baseline.size == 1:
         return Reduction(percent, None, None)
     random = np.random.default_rng(seed)
-    batches = (_block_rounds(baseline.size, _BATCH, random) for _ in range(RESAMPLES // _BATCH))
+    batches = (block_rounds(baseline.size, _BATCH, random) for _ in range(RESAMPLES // _BATCH))
     resampled = np.concatenate([_percent(baseline[rounds], other[rounds]) for rounds in batches])
     outside = (1 - CONFIDENCE) / 2
     low, high = np.quantile(resampled, [outside, 1 - outside])
@@ -228,7 +228,7 @@ def _percent(baseline: FloatArray, other: FloatArray, axis: int = -1) -> FloatAr
     return np.asarray((before - np.median(other, axis=axis)) / before * 100.0)
 
 
-def _block_rounds(rounds: int, resamples: int, random: np.random.Generator) -> IntArray:
+def block_rounds(rounds: int, resamples: int, random: np.random.Generator) -> IntArray:
     """Numbers of the rounds in each resample, drawn in circular blocks; shape (resamples, rounds)."""
     block = max(1, round(rounds**0.5))
     starts = random.integers(rounds, size=(resamples, -(-rounds // block)))

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.latency import (
     P99_MIN_SAMPLES,
-    _block_rounds,
+    block_rounds,
     drift,
     drift_sentence,
     noise,
@@ -127,7 +127,7 @@ def test_interval_holds_for_correlated_rounds_too() -> None:
 
 @pytest.mark.parametrize("rounds", [2, 3, 5, 99, 1000])
 def test_every_round_is_as_likely_as_any_other(rounds: int) -> None:
-    drawn = _block_rounds(rounds, 4000, np.random.default_rng(0))
+    drawn = block_rounds(rounds, 4000, np.random.default_rng(0))
     assert drawn.shape == (4000, rounds)
     share = np.bincount(drawn.ravel(), minlength=rounds) / 4000
     assert share == pytest.approx(np.ones(rounds), abs=0.35)

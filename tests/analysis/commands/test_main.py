@@ -32,6 +32,7 @@ WORDS = {
     "ledger": (EAGER, "--range", "forward"),
     "match": (EAGER, GRAPH, "--range", "forward"),
     "layers": (EAGER, "--range", "forward"),
+    "compare": (EAGER, GRAPH, "--range", "forward"),
     EAGER: ("--range", "forward"),
     "/nowhere.sqlite": (),
 }
