@@ -45,7 +45,10 @@ report: $(installed) nsys-if-possible ## install what is missing, run the pipeli
 .PHONY: open
 open: ## show results/report.html in a browser
 	@test -f results/report.html || $(call die,results/report.html: not there yet; run make report first)
-	@$(PYTHON) -m webbrowser "file://$(CURDIR)/results/report.html"
+	@for opener in xdg-open open wslview; do \
+	  if command -v $$opener >/dev/null && $$opener results/report.html 2>/dev/null; then exit 0; fi; \
+	done; \
+	echo "$(CURDIR)/results/report.html: open it in a browser; xdg-open, open and wslview found none here"
 
 .PHONY: reference
 reference: $(installed) ## rebuild the example report from the committed traces; needs no GPU and no nsys
@@ -71,6 +74,9 @@ notebook: $(installed_notebook) ## explore a trace in JupyterLab: LAUNCHGAP_TRAC
 
 .PHONY: install
 install: $(installed) ## only create the virtual environment and install into it
+
+.PHONY: install-dev
+install-dev: $(installed_dev) ## the same, with the tools for tests and checks
 
 .PHONY: nsys
 nsys: $(stamps)/venv ## install Nsight Systems if it is missing, and prove that it works

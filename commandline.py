@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import errno
+import logging
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from contract import LaunchgapError
 
@@ -35,8 +37,38 @@ _REMEDIES = {
 }
 
 
+_OWN = ("analysis", "inference", "nsight", "scripts")
+
+
+class _Verbose(argparse.Action):
+    """`--verbose`: launchgap's own packages log everything, and an error shows where it came from."""
+
+    on = False
+
+    def __call__(self, *_: object) -> None:
+        """Turn it on, for the rest of the process."""
+        _Verbose.on = True
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+        for package in _OWN:  # of others, libraries that explain themselves at length, the usual
+            logging.getLogger(package).setLevel(logging.DEBUG)
+
+
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaints are launchgap's one line instead of a page of usage."""
+    """An ArgumentParser whose complaints are launchgap's one line instead of a page of usage.
+
+    It has one option already, `--verbose`.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of argparse
+        super().__init__(*arguments, **options)
+        _Verbose.on = False
+        self.add_argument(
+            "--verbose",
+            nargs=0,
+            action=_Verbose,
+            default=argparse.SUPPRESS,
+            help="say more on stderr; with an error, where it came from",
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing usage.
@@ -57,6 +89,8 @@ def run_command(main: Callable[[], int | None]) -> int:
         if sys.stdout is not None:  # closed by the shell, as by `>&-`
             sys.stdout.flush()
     except LaunchgapError as error:
+        if _Verbose.on:
+            traceback.print_exc()
         return _complain(str(error))
     except BrokenPipeError:
         # The interpreter flushes stdout once more when it ends; nobody reads that either.

@@ -12,6 +12,8 @@ import yaml
 from contract import LaunchgapError
 from scripts._arguments import Parser
 
+_NOT_IN_FILES = ("help", "config", "verbose")
+
 
 def parse_with_config(parser: Parser, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line over the defaults of the file that `--config` names; the command line wins.
@@ -36,7 +38,7 @@ def _read_config(parser: Parser, path: Path) -> dict[str, Any]:
         raise LaunchgapError(f"config {path}: not valid YAML ({error}); mend it") from error
     if not isinstance(content, dict):
         raise LaunchgapError(f"config {path}: holds no `key: value` lines; use the option names as keys")
-    actions = {a.dest: a for a in parser._actions if a.option_strings and a.dest not in ("help", "config")}
+    actions = {a.dest: a for a in parser._actions if a.option_strings and a.dest not in _NOT_IN_FILES}
     named = {str(key).replace("-", "_"): value for key, value in content.items()}
     if len(named) < len(content):
         raise LaunchgapError(f"config {path}: a key is there twice, with `-` and with `_`; remove one")

@@ -1,6 +1,7 @@
 """One line and exit code 2 for what a user can mend; files whole or absent."""
 
 import errno
+import logging
 import os
 import resource
 import signal
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from commandline import Parser, run_command
 from contract import LaunchgapError
 from scripts._cli import require_writable, run_main, write_bytes_atomic, write_text_atomic
+from scripts._config import parse_with_config
 
 
 def _raise(error: Exception) -> None:
@@ -96,3 +99,34 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path: Path)
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
         require_writable(tmp_path / "file" / "results")
+
+
+def _mistaken(argv: list[str]) -> int:
+    """A program that logs in one of launchgap's packages and in another, and ends in a user's mistake."""
+    Parser().parse_args(argv)
+    for name in ("inference.loading", "urllib3"):
+        logging.getLogger(name).debug("details of %s", name)
+    raise LaunchgapError("model x: unknown; use gpt2")
+
+
+def test_verbose_shows_details_of_our_own_and_where_an_error_came_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    for package in ("analysis", "inference", "nsight", "scripts"):
+        monkeypatch.setattr(logging.getLogger(package), "level", logging.NOTSET)
+    assert run_command(lambda: _mistaken(["--verbose"])) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "details of inference.loading"
+    assert not any("urllib3" in line for line in said)
+    assert any("in _mistaken" in line for line in said)
+    assert said[-1] == "error: model x: unknown; use gpt2"
+    assert run_command(lambda: _mistaken([])) == 2
+    assert capsys.readouterr().err.splitlines()[-1:] == ["error: model x: unknown; use gpt2"]
+
+
+def test_a_config_file_cannot_be_verbose(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("verbose: true\n")
+    with pytest.raises(LaunchgapError, match="unknown key 'verbose'"):
+        parse_with_config(Parser(), ["--config", str(path)])
