@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.attribute import attribute
-from analysis.calibration import read_calibration
+from analysis.calibration import read_calibration, shipped_calibration
 from analysis.chrome_trace import read_any_trace
 from analysis.commands.export import readable
 from analysis.commands.progress import Steps
@@ -78,12 +78,17 @@ def predict_view(path: Path, request: Request) -> tuple[View, pd.DataFrame | Non
     facts: dict[str, Fact] = {
         "answer": judgement.answer,
         "why": judgement.sentence,
-        "calibration": str(request.calibration),
+        "calibration": _named(request.calibration),
         "calibrated_gpu": calibration.gpu,
         "requests": len(work.requests),
     }
     sections = _sections(prediction, work, scored, history)
     return View("prediction", str(path), facts, findings, sections), history
+
+
+def _named(calibration: Path) -> str:
+    shipped = calibration == shipped_calibration()
+    return f"{calibration.name}, shipped with launchgap" if shipped else str(calibration)
 
 
 def _sections(
