@@ -91,8 +91,15 @@ def test_work_can_be_kept(calibration: Path) -> None:
     assert [row["role"] for row in kept["left_out"]] == ["input-copy"]
 
 
-def test_a_calibration_is_asked_for_in_one_line() -> None:
-    assert "python -m scripts.calibrate -o calibration.json" in predicted(BASELINE).complaint
+def test_without_a_calibration_the_shipped_one_is_taken_and_named() -> None:
+    told = json.loads(predicted(BASELINE, "--format", "json").out)["trace"]
+    assert told["calibrated_gpu"] == "NVIDIA H200"
+    assert told["calibration"] == "nvidia-h200.json, shipped with launchgap"
+
+
+def test_a_calibration_that_is_not_there_is_one_line() -> None:
+    complaint = predicted(BASELINE, "--calibration", "nowhere.json").complaint
+    assert "python -m scripts.calibrate -o calibration.json" in complaint
 
 
 def test_a_calibration_of_another_gpu_or_driver_is_a_warning(tmp_path: Path) -> None:
