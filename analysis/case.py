@@ -25,6 +25,8 @@ from analysis.tables import (
     launches_table,
     requests_table,
 )
+from analysis.timeline import Timeline
+from analysis.timeline_json import timelines_text
 from analysis.validity import Expectation, check
 from contract import (
     DEFAULT_STRATEGIES,
@@ -49,7 +51,8 @@ class TraceEntry:
 
     `nsys_version` is the nsys that captured, by the record beside the trace, or by the export where there is
     no record; `export_version` is always the export's word, which another part of the same nsys writes.
-    `tracer` is what recorded: nsys, or torch (torch.profiler), which has none of these versions.
+    `tracer` is what recorded: nsys, or torch (torch.profiler), which has none of these versions. `command` is
+    what was run to make the trace, by its record.
     """
 
     strategy: str
@@ -63,13 +66,15 @@ class TraceEntry:
     profiled_event_ms_median: float | None = None
     export_version: str | None = None
     tracer: str = "nsys"
+    command: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class AnalysedCase:
     """The tables of a case, what became of each of its traces, and what explains them.
 
-    `explained` are the tables of `analysis.case_explained`, `verdicts` the content of `explained.json`.
+    `explained` are the tables of `analysis.case_explained`, `verdicts` the content of `explained.json`, and
+    `timelines` those of `timeline.json`, eager's first.
     """
 
     case: str
@@ -80,6 +85,7 @@ class AnalysedCase:
     entries: tuple[TraceEntry, ...]
     explained: Mapping[str, pd.DataFrame]
     verdicts: Mapping[str, Any]
+    timelines: tuple[Timeline, ...]
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -87,19 +93,24 @@ class AnalysedCase:
         failed = (entry for entry in self.entries if entry.status == "failed")
         return tuple(f"{entry.strategy}.{entry.trace_mode}: {entry.reason}" for entry in failed)
 
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Every table by its file's name without the ending."""
+        counted = ("requests", "launches", "kernels", "comparison")
+        return {name: getattr(self, name) for name in counted} | dict(self.explained)
+
     def files(self) -> dict[str, str]:
         """Name and content of every file of the case."""
-        tables = ("requests", "launches", "kernels", "comparison")
-        texts = {f"{name}.csv": csv_text(getattr(self, name)) for name in tables}
+        texts = {f"{name}.csv": csv_text(table) for name, table in self.tables.items()}
         record = {
             "schema_version": SCHEMA_VERSION,
             "kind": "traces",
             "case": self.case,
             "traces": [vars(entry) for entry in self.entries],
         }
-        texts |= {f"{name}.csv": csv_text(table) for name, table in self.explained.items()}
         records = {"traces.json": record, "explained.json": self.verdicts}
-        return texts | {name: json.dumps(content, indent=1) + "\n" for name, content in records.items()}
+        texts |= {name: json.dumps(content, indent=1) + "\n" for name, content in records.items()}
+        return texts | {"timeline.json": timelines_text(self.case, self.timelines)}
 
 
 def analyse_case(
@@ -147,6 +158,7 @@ def analyse_case(
         entries=entries,
         explained=explained_tables(parts),
         verdicts=parts.record(case),
+        timelines=tuple(parts.timelines),
     )
 
 
@@ -239,6 +251,7 @@ def _analyse(
         profiled_event_ms_median=median(record["event_ms"]) if record and record["event_ms"] else None,
         export_version=trace.nsys_version,
         tracer=trace.tracer if isinstance(trace, ChromeTrace) else "nsys",
+        command=_command(record),
     )
     if status == "ok":
         # Here, since a whole trace is too large to be kept until all are read.
@@ -246,6 +259,12 @@ def _analyse(
         if label.strategy == Strategy.EAGER:
             parts.eager_record, parts.gpu_names = record, trace.gpu_names
     return entry, None if validity.error else CountedTrace(label, attributed, trace.has_gpu_work)
+
+
+def _command(record: Mapping[str, Any] | None) -> tuple[str, ...] | None:
+    """The command that made a trace: of nsys, or of the traced program itself."""
+    words = (record.get("nsys_command") or record.get("command")) if record else None
+    return tuple(map(str, words)) if isinstance(words, list) and words else None
 
 
 def _read_trace_record(path: Path, case: str, label: TraceLabel) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ from analysis.predict_findings import calibration_findings, mask_findings, weigh
 from analysis.predict_score import SCORE_COLUMNS, measured_us, score
 from analysis.predict_work import eager_work
 from analysis.tables import CountedTrace, TraceLabel
+from analysis.timeline import timeline_of
 from analysis.trace import Trace
 from contract import LatencyRecord, LaunchgapError, Strategy, TraceMode
 
@@ -49,6 +50,8 @@ TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
 """Every table of the explanations and its columns; each is a CSV of the case."""
 
 _EAGER = TraceLabel(Strategy.EAGER.value, TraceMode.NODE)
+_DRAWN = (_EAGER, TraceLabel(Strategy.GRAPH.value, TraceMode.NODE))
+"""Traces of which a request is drawn: node mode, since graph mode shows a replay as one piece."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,10 @@ def explain_trace(
         parts.tell(Part.BLOCKERS, label, found.findings)
         parts.add("blockers", label, found.table)
 
+    def timeline() -> None:
+        drawn = timeline_of(trace, selector, label.strategy, attributed=attributed)
+        parts.timelines.append(drawn)
+
     parts.attempt(Part.LEDGER, label, ledger)
     parts.attempt(
         Part.HOST_LEDGER, label, lambda: parts.add("host_ledger", label, host_ledger(trace, selector))
@@ -87,6 +94,8 @@ def explain_trace(
         parts.attempt(Part.COST, label, lambda: parts.add("graph_cost", label, graph_cost(trace)))
     if label == _EAGER:
         parts.attempt(Part.BLOCKERS, label, blockers)
+    if label in _DRAWN:
+        parts.attempt(Part.TIMELINE, label, timeline)
 
 
 def explain_case(
@@ -116,6 +125,8 @@ def miss_all(parts: Parts, label: TraceLabel, reason: str) -> None:
         wanted += [Part.MATCH, Part.BLOCKERS, Part.PREDICTION]
     elif label.trace_mode is TraceMode.NODE:
         wanted.append(Part.MATCH)
+    if label in _DRAWN:
+        wanted.append(Part.TIMELINE)
     for part in wanted:
         parts.miss(part, label, reason)
 

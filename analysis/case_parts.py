@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.finding import Finding, one_line
 from analysis.tables import TraceLabel, stacked
+from analysis.timeline import Timeline
 from contract import SCHEMA_VERSION, LaunchgapError, TraceMode
 
 
@@ -24,6 +25,7 @@ class Part(StrEnum):
     BLOCKERS = "blockers of a capture"
     PREDICTION = "prediction"
     SCORE = "prediction beside the measurement"
+    TIMELINE = "timeline of a request"
 
 
 # What a defect of launchgap raises on a trace that nobody thought of. It must not take the other parts along.
@@ -79,6 +81,7 @@ class Parts:
     absent: list[Absent] = field(default_factory=list)
     matches: list[MatchVerdict] = field(default_factory=list)
     prediction: PredictionVerdict | None = None
+    timelines: list[Timeline] = field(default_factory=list)
     eager_record: Mapping[str, Any] | None = None
     gpu_names: Sequence[str] = ()
 

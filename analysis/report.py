@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.figures import WIDE_IN, render_png, render_svg
-from analysis.report_data import BrokenCase, CaseReport, Missing, ReportData, StrategyReport, gather
+from analysis.report_data import BrokenCase, CaseReport, ReportData, StrategyReport, gather
 from analysis.report_figures import case_figures
 from analysis.report_html import render_html
 from analysis.report_json import render_json
 from analysis.report_markdown import render_markdown
+from analysis.report_missing import Missing
 
 __all__ = [
     "BrokenCase",

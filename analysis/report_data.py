@@ -5,7 +5,6 @@ A part that is missing or broken becomes a sentence in the data; the rest of the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,24 +14,24 @@ from analysis.costs import PaysAfter, pays_after_requests
 from analysis.latency import LatencySummary, Reduction, Verdict, noise, reduction, summarise, verdict
 from analysis.report_checks import check_record
 from analysis.report_explained import Explained, read_explained
+from analysis.report_missing import (
+    ALL_TRACES,
+    EXPLANATIONS,
+    TIMELINE,
+    Missing,
+    absent_parts,
+    disagreements,
+    relative,
+    told,
+    unusable_traces,
+    why_not_traced,
+)
 from analysis.report_tables import CaseTables, read_tables
 from analysis.report_traced import TracedFacts, traced_facts
+from analysis.timeline import Timeline
+from analysis.timeline_json import KIND as TIMELINE_KIND
+from analysis.timeline_json import read_timelines
 from contract import LatencyRecord, LaunchgapError, PreflightRecord, Strategy, StrategyFields, read_record
-
-INSTALL_HINT = "install Nsight Systems with `bash envs/install-nsys.sh`, then run `snakemake --cores 1` again"
-GPU_HINT = "run `snakemake --cores 1` on a machine with an NVIDIA GPU"
-ALL_TRACES = "Kernel counts, launches and GPU times"
-EXPLANATIONS = "Ledgers, match of kernels, blockers and prediction"
-RERUN_HINT = "run `snakemake --cores 1` to make them"
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A part that the report lacks: what, why, and how to get it (empty where the reason says so already)."""
-
-    what: str
-    why: str
-    remedy: str
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class StrategyReport:
 class CaseReport:
     """One case: its record, its statistics, and what its traces add. `noise` is eager against eager.
 
-    `explained` is None where the traces were never explained.
+    `explained` is None where the traces were never explained. `doubts` are where tables and record disagree.
     """
 
     name: str
@@ -70,6 +69,8 @@ class CaseReport:
     missing: tuple[Missing, ...]
     latency_source: str
     explained: Explained | None = None
+    timelines: tuple[Timeline, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def simulated(self) -> bool:
@@ -121,7 +122,7 @@ def gather(
         try:
             cases.append(_read_case(folder, tables_dir / folder.name, preflight, output_dir))
         except LaunchgapError as error:
-            broken.append(BrokenCase(folder.name, _told(error, folder, output_dir)))
+            broken.append(BrokenCase(folder.name, told(error, folder, output_dir)))
     if not cases:
         raise LaunchgapError("; ".join(case.reason for case in broken))
     return ReportData(tuple(cases), tuple(broken), tuple(findings), preflight)
@@ -162,7 +163,9 @@ def _read_case(folder: Path, tables: Path, preflight: PreflightRecord | None, ou
         case = _case_report(
             folder.name, record, *_tables_or_why(tables, record, preflight, output_dir), path, output_dir
         )
-        return case if case.tables is None else _with_explained(case, tables, output_dir)
+        if case.tables is None:
+            return case
+        return _with_timelines(_with_explained(case, tables, output_dir), tables, output_dir)
     except LaunchgapError as error:
         raise LaunchgapError(f"{path}: {error}") from error
 
@@ -186,6 +189,7 @@ def _case_report(
         tables=tables,
         missing=tuple(missing),
         latency_source=relative(path, output_dir),
+        doubts=tuple(disagreements(tables, record)) if tables is not None else (),
     )
 
 
@@ -194,34 +198,24 @@ def _with_explained(case: CaseReport, folder: Path, output_dir: Path) -> CaseRep
     try:
         found = read_explained(folder, relative(folder, output_dir), case.record["case"]["name"])
     except LaunchgapError as error:
-        lost = Missing(EXPLANATIONS, _told(error, folder, output_dir), "")
+        lost = Missing(EXPLANATIONS, told(error, folder, output_dir), "")
         return replace(case, missing=(*case.missing, lost))
-    return replace(case, explained=found, missing=(*case.missing, *_absent(found)))
+    return replace(case, explained=found, missing=(*case.missing, *absent_parts(found)))
 
 
-def _absent(found: Explained) -> list[Missing]:
-    """Parts that could not be made, those of one reason together."""
-    by_reason: dict[str, dict[str, list[str]]] = {}
-    for one in found.absent:
-        of_reason = by_reason.setdefault(one.reason.rstrip("."), {})
-        of_reason.setdefault(f"{one.strategy} ({one.trace_mode} mode)", []).append(one.part)
-    if len(by_reason) == 1 and not found.ledger:
-        return [Missing(EXPLANATIONS, reason, "") for reason in by_reason]
-    told = {
-        reason: "; ".join(f"{trace}: {', '.join(parts)}" for trace, parts in traces.items())
-        for reason, traces in by_reason.items()
-    }
-    return [Missing(what, reason, "") for reason, what in told.items()]
-
-
-def _told(error: LaunchgapError, folder: Path, output_dir: Path) -> str:
-    """An error's sentence with the folder as seen from the report."""
-    return str(error).replace(str(folder), relative(folder, output_dir))
-
-
-def relative(path: Path, folder: Path) -> str:
-    """The path as seen from the folder, with forward slashes: no machine's folders end up in a report."""
-    return Path(os.path.relpath(path, folder)).as_posix()
+def _with_timelines(case: CaseReport, folder: Path, output_dir: Path) -> CaseReport:
+    """The case with its timelines, or with why there are none."""
+    path = folder / "timeline.json"
+    try:
+        about = read_record(path, TIMELINE_KIND).get("case")
+        if about != case.record["case"]["name"]:
+            raise LaunchgapError(
+                f"{path}: about case {about!r}, not {case.record['case']['name']!r}; analyse the traces again"
+            )
+        return replace(case, timelines=read_timelines(path))
+    except LaunchgapError as error:
+        lost = Missing(TIMELINE, told(error, folder, output_dir), "")
+        return replace(case, missing=(*case.missing, lost))
 
 
 def _strategy(record: LatencyRecord, name: str, judged: Verdict, tables: CaseTables | None) -> StrategyReport:
@@ -259,37 +253,9 @@ def _tables_or_why(
     folder: Path, record: LatencyRecord, preflight: PreflightRecord | None, output_dir: Path
 ) -> tuple[CaseTables | None, list[Missing]]:
     if not folder.is_dir():
-        return None, [_why_not_traced(record, preflight)]
+        return None, [why_not_traced(record, preflight)]
     try:
         tables = read_tables(folder, relative(folder, output_dir), record["case"]["name"])
     except LaunchgapError as error:
-        return None, [Missing(ALL_TRACES, _told(error, folder, output_dir), "")]
-    return tables, _unusable_traces(tables)
-
-
-def _unusable_traces(tables: CaseTables) -> list[Missing]:
-    """What the traces lack, grouped by reason, since a host without nsys lacks all for one reason."""
-    by_reason: dict[tuple[str, str], list[str]] = {}
-    for trace in tables.traces:
-        if trace.status != "ok":
-            reason = (trace.reason or f"status {trace.status}").rstrip(".")
-            by_reason.setdefault((trace.status, reason), []).append(
-                f"{trace.strategy} ({trace.trace_mode} mode)"
-            )
-    missing = []
-    for (status, reason), names in by_reason.items():
-        what = ALL_TRACES if len(names) == len(tables.traces) else f"traces of {', '.join(names)}"
-        # A failed or missing trace's reason ends with what to do.
-        missing.append(Missing(what, reason, GPU_HINT if status == "no gpu" else ""))
-    return missing
-
-
-def _why_not_traced(record: LatencyRecord, preflight: PreflightRecord | None) -> Missing:
-    if preflight is not None and not preflight["can_trace"]:
-        why = " ".join(preflight["findings"]) or "this host cannot trace"
-        return Missing(
-            ALL_TRACES, why, GPU_HINT if record["simulated"] and preflight["nsys_path"] else INSTALL_HINT
-        )
-    if record["simulated"]:
-        return Missing(ALL_TRACES, "the simulation on the CPU launches no kernels", GPU_HINT)
-    return Missing(ALL_TRACES, "there are no tables for this case", RERUN_HINT)
+        return None, [Missing(ALL_TRACES, told(error, folder, output_dir), "")]
+    return tables, unusable_traces(tables)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -18,38 +19,36 @@ from markupsafe import Markup
 
 from analysis import report_words
 from analysis.figures import THEME_COLOURS, render_svg
-from analysis.report_cells import Table
+from analysis.report_contents import BEFORE, TIMELINE, case_sections
 from analysis.report_data import CaseReport, ReportData
 from analysis.report_figures import CaseFigure, case_figures
-from analysis.report_sections import ExplainedSection, alarms, explained_sections, scores_words
-from analysis.report_views import (
-    capture_table,
-    case_anchor,
-    command_line,
-    correctness_table,
-    environment_table,
-    latency_table,
-    overview_table,
-)
-from analysis.report_views_time import cost_steps_table, predictions_table
-from analysis.report_views_traced import (
-    comparison_table,
-    counts_table,
-    kernel_table,
-    launches_table,
-    traces_table,
-)
-from contract import ACCEPTANCE_PERCENT, Strategy
+from analysis.report_sections import Section, alarms, scores_words
+from analysis.report_views import case_anchor, overview_table
+from analysis.report_views_time import predictions_table
+from analysis.timeline_page import TimelinePanel, timeline_panel
+from contract import ACCEPTANCE_PERCENT
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 PAGE_FIGURE_IN = 5.0
 """Figures on the page are drawn narrow enough to be read on a phone."""
 
 TOP_ROWS = 15
-"""Rows of a kernel table before the rest goes behind a click."""
+"""Rows of a table before a script hides the rest behind a button."""
 
-_PAGE_FIGURES = ("latency_comparison", "where_time_went")
-_SECTION_FIGURES = ("waterfall",)
+SEARCHED_ROWS = 9
+"""Rows from which a script gives a table a box to search it by."""
+
+TIMELINES_BYTES = 1_000_000
+"""Room for timelines on one page, about ten cases of gpt2's size; later cases get a sentence instead."""
+
+LEFT_OUT = (
+    "Left out to keep a page of so many cases small: python scripts/build_report.py --cases {name} makes a "
+    "report of this case alone."
+)
+
+_PAGE_FIGURES = ("latency_comparison", "where_time_went", "waterfall")
+_STYLES = ("style.css", "timeline.css")
+_SCRIPTS = ("script.js", "timeline_model.js", "timeline_draw.js", "timeline.js")
 _TAG = re.compile(r"<[^>]*>")
 _SVG_ID = re.compile(r'\b(id="|xlink:href="#|url\(#)')
 _COLOUR = re.compile("|".join(map(re.escape, THEME_COLOURS)))
@@ -66,30 +65,44 @@ class PageFigure:
 
 @dataclass(frozen=True)
 class CasePage:
-    """One case as the template wants it."""
+    """One case as the template wants it. `undrawn` says why a timeline that was read is not drawn."""
 
     anchor: str
     case: CaseReport
-    figures: tuple[PageFigure, ...]
-    section_figures: dict[str, PageFigure]
     alarms: list[str]
-    sections: list[ExplainedSection]
-    cost_steps: Table | None
-    latency: Table
-    counts: Table | None
-    launches: Table | None
-    comparisons: tuple[Table, ...]
-    kernels: tuple[Table, ...]
-    correctness: Table | None
-    capture: Table | None
-    traces: Table | None
-    environment: Table
-    command: str
+    sections: list[Section]
+    figures: dict[str, PageFigure]
+    panel: TimelinePanel | None
+    undrawn: str
 
 
 def render_html(data: ReportData) -> str:
     """The whole page."""
-    style, script = _read("style.css"), _read("script.js")
+    theme, script = _read("theme.js"), "\n".join(map(_read, _SCRIPTS))
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            data=data,
+            pages=_case_pages(data),
+            overview=overview_table(data),
+            predictions=predictions_table(data),
+            scores=scores_words(data),
+            words=report_words,
+            style=Markup("\n".join(map(_read, _STYLES))),
+            theme=Markup(theme),
+            script=Markup(script),
+            digests=[_digest(theme), _digest(script)],
+            top_rows=TOP_ROWS,
+            searched_rows=SEARCHED_ROWS,
+            acceptance_percent=ACCEPTANCE_PERCENT,
+            before=BEFORE,
+            timeline=TIMELINE,
+        )
+    )
+
+
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -99,59 +112,52 @@ def render_html(data: ReportData) -> str:
     )
     environment.filters["link"] = lambda path: quote(path, safe="/._-")
     environment.filters["css_name"] = lambda name: re.sub(r"[^A-Za-z0-9_]", "-", name)
-    page = environment.get_template("report.html.j2")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return page.render(
-        data=data,
-        pages=[_case_page(number, case) for number, case in enumerate(data.cases, start=1)],
-        overview=overview_table(data),
-        predictions=predictions_table(data),
-        scores=scores_words(data),
-        words=report_words,
-        style=Markup(style),
-        script=Markup(script),
-        script_digest=digest,
-        top_rows=TOP_ROWS,
-        acceptance_percent=ACCEPTANCE_PERCENT,
-    )
+    return environment
 
 
 def _read(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _case_page(number: int, case: CaseReport) -> CasePage:
-    graphs = [one.name for one in case.strategies if one.name != Strategy.EAGER]
-    tables = (
-        [comparison_table(case, name) for name in graphs],
-        [kernel_table(case, one.name) for one in case.strategies],
-    )
-    comparisons, kernels = (tuple(table for table in group if table is not None) for group in tables)
-    figures = {figure.name: figure for figure in case_figures(case)}
-    drawn = {
-        name: _page_figure(figures[name], f"c{number}-{name}-")
-        for name in (*_PAGE_FIGURES, *_SECTION_FIGURES)
-        if name in figures
-    }
+def _digest(script: str) -> str:
+    """What a content security policy knows a script by."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _case_pages(data: ReportData) -> list[CasePage]:
+    pages, room = [], TIMELINES_BYTES
+    for number, case in enumerate(data.cases, start=1):
+        page = _case_page(number, case, room)
+        room -= _size(page.panel)
+        pages.append(page)
+    return pages
+
+
+def _case_page(number: int, case: CaseReport, room: int) -> CasePage:
+    panel = timeline_panel(case.timelines, f"c{number}-", _timeline_source(case)) if case.timelines else None
+    fits = _size(panel) <= room
     return CasePage(
         anchor=case_anchor(number),
         case=case,
-        figures=tuple(figure for name, figure in drawn.items() if name in _PAGE_FIGURES),
-        section_figures=drawn,
         alarms=alarms(case),
-        sections=explained_sections(case),
-        cost_steps=cost_steps_table(case),
-        latency=latency_table(case),
-        counts=counts_table(case),
-        launches=launches_table(case),
-        comparisons=comparisons,
-        kernels=kernels,
-        correctness=correctness_table(case),
-        capture=capture_table(case),
-        traces=traces_table(case),
-        environment=environment_table(case),
-        command=command_line(case),
+        sections=case_sections(case),
+        figures={
+            figure.name: _page_figure(figure, f"c{number}-{figure.name}-")
+            for figure in case_figures(case)
+            if figure.name in _PAGE_FIGURES
+        },
+        panel=panel if fits else None,
+        undrawn="" if fits else LEFT_OUT.format(name=shlex.quote(case.name)),
     )
+
+
+def _timeline_source(case: CaseReport) -> str:
+    return f"{case.tables.source}/timeline.json" if case.tables else ""
+
+
+def _size(panel: TimelinePanel | None) -> int:
+    """About the bytes that a timeline takes on the page."""
+    return 0 if panel is None else len(panel.data) + len(panel.picture.lanes) + len(panel.picture.labels)
 
 
 def _page_figure(figure: CaseFigure, prefix: str) -> PageFigure:

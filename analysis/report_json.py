@@ -13,7 +13,10 @@ from analysis.report_json_explained import explained_json
 from analysis.report_sections import scores_words
 from analysis.report_traced import TracedFacts
 from analysis.report_words import badge, busy_share, headline, overall_headline
+from analysis.timeline import Timeline
 from contract import ACCEPTANCE_PERCENT, SCHEMA_VERSION
+
+_NS_PER_US = 1_000.0
 
 
 def render_json(data: ReportData) -> str:
@@ -56,6 +59,8 @@ def _case(case: CaseReport) -> dict[str, Any]:
         "kernel_comparison": [asdict(row) for row in tables.comparison] if tables else None,
         "traces": [asdict(trace) for trace in tables.traces] if tables else None,
         "explained": explained_json(case),
+        "timelines": [_timeline(one) for one in case.timelines],
+        "doubts": list(case.doubts),
         "missing": [asdict(part) for part in case.missing],
         "model": record["model"],
         "settings": record["settings"],
@@ -84,6 +89,20 @@ def _strategy(one: StrategyReport) -> dict[str, Any]:
         "graph_pool_mib": mebibytes(fields["graph_pool_bytes"]),
         "pays_after_requests": one.pays_after,
         "one_request_as_traced": _traced(one.traced),
+    }
+
+
+def _timeline(one: Timeline) -> dict[str, Any]:
+    """What a timeline shows in short; `timeline.json` beside the tables has it whole."""
+    return {
+        "strategy": one.strategy,
+        "trace_mode": str(one.trace_mode),
+        "request": one.request,
+        "range_us": one.range_ns / _NS_PER_US,
+        "gpu_busy_us": one.busy_ns / _NS_PER_US,
+        "host_calls": len(one.calls),
+        "gpu_operations": len(one.operations),
+        "gaps": len(one.gaps),
     }
 
 

@@ -7,18 +7,12 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from analysis.report_cells import NOT_MEASURED, Cell, Table
+from analysis.report_contents import BEFORE, case_sections
 from analysis.report_data import CaseReport, ReportData
-from analysis.report_figures import case_figures
-from analysis.report_sections import ExplainedSection, Line, alarms, explained_sections, scores_words
-from analysis.report_views import (
-    capture_table,
-    command_line,
-    correctness_table,
-    latency_table,
-    overview_table,
-)
-from analysis.report_views_time import cost_steps_table, predictions_table
-from analysis.report_views_traced import comparison_table, counts_table, launches_table, traces_table
+from analysis.report_figures import CaseFigure, case_figures
+from analysis.report_sections import Line, Section, alarms, scores_words
+from analysis.report_views import overview_table
+from analysis.report_views_time import predictions_table
 from analysis.report_words import (
     badge,
     case_heading,
@@ -30,9 +24,15 @@ from analysis.report_words import (
     tiles,
     weights_note,
 )
-from contract import Strategy
 
-TOP_KERNELS = 15
+TOP_ROWS = 15
+"""Rows of a folded table; the CSV beside the report has them all."""
+
+SHOWN_COMMANDS = 2
+"""The benchmark's, and the one of the first trace."""
+
+UNFOLDED_ROWS = 8
+"""Tables with more rows go behind a fold, which GitHub and GitLab show."""
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#!])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "$": "&#36;", "://": "&#58;//"}
@@ -74,20 +74,10 @@ def _case(case: CaseReport) -> list[str]:
     note = weights_note(case)
     said = [*remarks(case), *([note] if note else []), noise_sentence(case)]
     parts += ["\n".join(f"- {escape(words)}" for words in said), _tiles(case)]
-    parts += ["### Before and after", _with_source(latency_table(case)), *_missing(case)]
-    for section in explained_sections(case):
-        parts += _section(section)
-    for title, table in (
-        ("### Launches and kernels of one request", counts_table(case)),
-        ("### Output", correctness_table(case)),
-        ("### What a graph costs", capture_table(case)),
-    ):
-        if table is not None:
-            parts += [title, _with_source(table)]
-    steps = cost_steps_table(case)
-    if steps is not None:
-        parts.append(_fold("Steps in the life of a graph, as traced", steps))
-    parts += _folded(case)
+    figures = {figure.name: figure for figure in case_figures(case)}
+    for section in case_sections(case):
+        parts += _section(case, section, figures)
+        parts += _missing(case) if section.key == BEFORE else []
     return parts
 
 
@@ -98,12 +88,32 @@ def _predictions(data: ReportData) -> list[str]:
     return ["### Predicted from the eager traces", escape(words), _with_source(table)]
 
 
-def _section(section: ExplainedSection) -> list[str]:
+def _section(case: CaseReport, section: Section, figures: dict[str, CaseFigure]) -> list[str]:
     parts = [f"### {escape(section.title)}"]
     if section.lines:
         parts.append("\n".join(f"- {_marked(line)}" for line in section.lines))
-    parts += [_with_source(table) for table in section.tables]
-    return parts + [_fold(escape(table.caption), table, TOP_KERNELS) for table in section.folded]
+    if section.commands:
+        parts.append(_commands(section.commands))
+    parts += [
+        _fold(table) if len(table.rows) > UNFOLDED_ROWS else _with_source(table) for table in section.tables
+    ]
+    parts += [_fold(table) for table in section.folded]
+    parts += [_fold(table, top=None) for table in section.whole]
+    shown = [figures[name] for name in (*section.figures, *section.more_figures) if name in figures]
+    return parts + [_picture(case, figure) for figure in shown]
+
+
+def _commands(commands: Sequence[str]) -> str:
+    """The first commands: those of the other traces differ in strategy and mode alone."""
+    fenced = "\n\n".join(commands[:SHOWN_COMMANDS]).replace("```", "'''")
+    more = len(commands) - SHOWN_COMMANDS
+    rest = f"\n\nThe commands of {more} other traces are in report.html and report.json." if more > 0 else ""
+    return f"<details><summary>Commands</summary>\n\n```sh\n{fenced}\n```{rest}\n\n</details>"
+
+
+def _picture(case: CaseReport, figure: CaseFigure) -> str:
+    image = f"![{escape(figure.alt)}]({quote(f'figures/{case.name}.{figure.name}.png')})"
+    return f"<details><summary>Figure</summary>\n\n{image}\n\n</details>"
 
 
 def _marked(line: Line) -> str:
@@ -128,35 +138,20 @@ def _missing(case: CaseReport) -> list[str]:
     return ["### Not in this report", "\n".join(lines)]
 
 
-def _folded(case: CaseReport) -> list[str]:
-    """What is looked up rather than read, behind folds that GitHub and GitLab show."""
-    folds = [
-        ("Launches by host API", launches_table(case), None),
-        (
-            f"Kernels, eager against graph (top {TOP_KERNELS})",
-            comparison_table(case, Strategy.GRAPH),
-            TOP_KERNELS,
-        ),
-        ("Traces", traces_table(case), None),
-    ]
-    parts = []
-    for title, table, top in folds:
-        if table is not None:
-            parts.append(_fold(title, table, top))
-    pictures = [
-        f"![{escape(one.alt)}]({quote(f'figures/{case.name}.{one.name}.png')})" for one in case_figures(case)
-    ]
-    parts.append("<details><summary>Figures</summary>\n\n" + "\n\n".join(pictures) + "\n\n</details>")
-    command = command_line(case).replace("```", "'''")
-    return [*parts, f"<details><summary>Command</summary>\n\n```sh\n{command}\n```\n\n</details>"]
+def _fold(table: Table, top: int | None = TOP_ROWS) -> str:
+    """A table behind its caption, which says so where rows are left out."""
+    rows = len(table.rows)
+    left_out = f" The first {top} of {rows}." if top is not None and rows > top else ""
+    body = _body(table, top)
+    return f"<details><summary>{escape(table.caption)}{left_out}</summary>\n\n{body}\n\n</details>"
 
 
-def _fold(title: str, table: Table, top: int | None = None) -> str:
-    return f"<details><summary>{title}</summary>\n\n{_with_source(table, top)}\n\n</details>"
+def _with_source(table: Table) -> str:
+    return f"{escape(table.caption)}\n\n{_body(table)}"
 
 
-def _with_source(table: Table, top: int | None = None) -> str:
-    parts = [escape(table.caption), _table(table, top), *[escape(note) for note in table.notes]]
+def _body(table: Table, top: int | None = None) -> str:
+    parts = [_table(table, top), *[escape(note) for note in table.notes]]
     if table.source:
         parts.append(f"<sub>Numbers from {escape(table.source)}</sub>")
     return "\n\n".join(parts)

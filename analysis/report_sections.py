@@ -1,4 +1,4 @@
-"""The sections of a case that explain its numbers: sentences, tables and figures, for every format alike."""
+"""What a section of a case holds, and the sections that explain its numbers, for every format alike."""
 
 from __future__ import annotations
 
@@ -41,27 +41,32 @@ class Line:
 
 
 @dataclass(frozen=True)
-class ExplainedSection:
-    """One section: its sentences, its tables, those that are looked up behind a fold, and a figure's name.
+class Section:
+    """One section: its sentences, its tables, those that are looked up behind a fold, and figures by name.
 
-    `page_only` are more of these, which would make Markdown too long for a comment.
+    Attributes:
+        key: what the section's anchor on the page ends with.
+        page_only: more folded tables, which would make Markdown too long for a comment.
+        more_figures: figures that the page has tables with bars for.
+        whole: folded tables of which no format leaves out a row.
+        commands: shell commands, each below a remark of what it made.
     """
 
+    key: str
     title: str
-    lines: tuple[Line, ...]
-    tables: tuple[Table, ...]
+    lines: tuple[Line, ...] = ()
+    tables: tuple[Table, ...] = ()
     folded: tuple[Table, ...] = ()
     page_only: tuple[Table, ...] = ()
-    figure: str = ""
+    figures: tuple[str, ...] = ()
+    more_figures: tuple[str, ...] = ()
+    whole: tuple[Table, ...] = ()
+    commands: tuple[str, ...] = ()
 
-
-def explained_sections(case: CaseReport) -> list[ExplainedSection]:
-    """The sections that a case has anything for."""
-    found = case.explained
-    if found is None:
-        return []
-    made = (_time(case, found), _prediction(case, found), _match(case, found), _blockers(case, found))
-    return [section for section in made if section.lines or section.tables]
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return not (self.lines or self.tables or self.figures or self.commands)
 
 
 def alarms(case: CaseReport) -> list[str]:
@@ -89,7 +94,8 @@ def scores_words(data: ReportData) -> str | None:
     return scores_sentence(pd.DataFrame(rows)) if rows else None
 
 
-def _time(case: CaseReport, found: Explained) -> ExplainedSection:
+def time_section(case: CaseReport, found: Explained) -> Section:
+    """Where the median request's time went, on the GPU and on the host."""
     sides = [median_ledger(found, name) for name in (Strategy.EAGER.value, Strategy.GRAPH.value)]
     lines = [_shares(side) for side in sides if side is not None and side.range_ns]
     qualified: dict[ToldFinding, list[str]] = {}
@@ -100,12 +106,13 @@ def _time(case: CaseReport, found: Explained) -> ExplainedSection:
     for told, names in qualified.items():
         lines += _told([told], ", ".join(names))
     first, *folded = waterfall_table(case), ledger_table(case), host_ledger_table(case)
-    return ExplainedSection(
+    return Section(
+        "floor",
         "From eager to graph to the floor",
         tuple(lines),
-        _present(first),
-        _present(*folded),
-        figure="waterfall" if first is not None else "",
+        present(first),
+        present(*folded),
+        figures=("waterfall",) if first is not None else (),
     )
 
 
@@ -118,7 +125,8 @@ def _shares(side: LedgerRow) -> Line:
     )
 
 
-def _prediction(case: CaseReport, found: Explained) -> ExplainedSection:
+def prediction_section(case: CaseReport, found: Explained) -> Section:
+    """The graph as the eager trace foretells it, beside the measurement."""
     lines = []
     if found.prediction is not None:
         lines.append(Line(_plain(found.prediction.why)))
@@ -126,15 +134,17 @@ def _prediction(case: CaseReport, found: Explained) -> ExplainedSection:
             Line(f"Calibrated on {found.prediction.calibrated_gpu}; nothing was fitted to this case.")
         )
     lines += _told(found.found(Part.PREDICTION, Strategy.EAGER.value))
-    return ExplainedSection(
+    return Section(
+        "predicted",
         "The graph, predicted from the eager trace",
         tuple(lines),
-        _present(score_table(case)),
-        _present(summary_table(case)),
+        present(score_table(case)),
+        page_only=present(summary_table(case)),
     )
 
 
-def _match(case: CaseReport, found: Explained) -> ExplainedSection:
+def match_section(case: CaseReport, found: Explained) -> Section:
+    """Whether each graph does eager's work, and what runs beside its replays."""
     lines = []
     for verdict in found.verdicts:
         lines.append(
@@ -144,16 +154,18 @@ def _match(case: CaseReport, found: Explained) -> ExplainedSection:
         lines += _told([one for one in told if one.severity != "note"], verdict.strategy)
     differences = {verdict.strategy: differences_table(case, verdict.strategy) for verdict in found.verdicts}
     first = differences.pop(Strategy.GRAPH.value, None)
-    return ExplainedSection(
+    return Section(
+        "match",
         "Does the graph do eager's work?",
         tuple(lines),
-        _present(match_table(case), escaped_table(case)),
-        _present(first),
-        page_only=_present(notes_table(case), *differences.values()),
+        present(match_table(case), escaped_table(case)),
+        present(first),
+        page_only=present(notes_table(case), *differences.values()),
     )
 
 
-def _blockers(case: CaseReport, found: Explained) -> ExplainedSection:
+def blockers_section(case: CaseReport, found: Explained) -> Section:
+    """What a capture of eager's requests would meet."""
     table = blockers_table(case)
     lines = _told(found.found(Part.BLOCKERS, Strategy.EAGER.value))
     looked = any(row.strategy == Strategy.EAGER for row in found.ledger) and not any(
@@ -161,7 +173,7 @@ def _blockers(case: CaseReport, found: Explained) -> ExplainedSection:
     )
     if table is None and looked:
         lines.insert(0, Line(NO_BLOCKERS))
-    return ExplainedSection("What stands in the way of a capture", tuple(lines), _present(table))
+    return Section("blockers", "What stands in the way of a capture", tuple(lines), present(table))
 
 
 def _told(findings: list[ToldFinding], lead: str = "") -> list[Line]:
@@ -174,7 +186,8 @@ def _told(findings: list[ToldFinding], lead: str = "") -> list[Line]:
     ]
 
 
-def _present(*tables: Table | None) -> tuple[Table, ...]:
+def present(*tables: Table | None) -> tuple[Table, ...]:
+    """The tables that there are."""
     return tuple(table for table in tables if table is not None)
 
 

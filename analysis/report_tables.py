@@ -87,7 +87,7 @@ class TraceInfo:
     """What became of one trace. `profiled_event_ms_median` is a time under the profiler, never a latency.
 
     `nsys_version` captured the trace; `export_version` is what the SQLite export calls itself, which may
-    differ. `tracer` is `nsys` or `torch` (torch.profiler).
+    differ. `tracer` is `nsys` or `torch` (torch.profiler). `command` made the trace; older files lack it.
     """
 
     strategy: str
@@ -101,6 +101,7 @@ class TraceInfo:
     profiled_event_ms_median: float | None
     export_version: str | None = None
     tracer: str = "nsys"
+    command: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,7 @@ def _trace_infos(path: Path, record: Mapping[str, Any]) -> tuple[TraceInfo, ...]
                 profiled_event_ms_median=one["profiled_event_ms_median"],
                 export_version=one.get("export_version"),
                 tracer=str(one.get("tracer", "nsys")),
+                command=tuple(map(str, one["command"])) if one.get("command") else None,
             )
             for one in record["traces"]
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from analysis.costs import floor_sentence, last_logits_sentence, set_up_s
 from analysis.report_cells import (
@@ -20,8 +21,11 @@ from analysis.report_cells import (
     text_cell,
 )
 from analysis.report_data import CaseReport, ReportData, StrategyReport
-from analysis.report_words import badge, busy_share, failure_words, mask_note
+from analysis.report_words import badge, busy_share, failure_words, main_strategies, mask_note, peers
 from contract import CorrectnessFields, Strategy
+
+_EXECUTABLE = re.compile(r"\w+\.py")
+_US_PER_MS = 1_000.0
 
 
 def overview_table(data: ReportData) -> Table:
@@ -41,35 +45,51 @@ def overview_table(data: ReportData) -> Table:
 
 
 def latency_table(case: CaseReport) -> Table:
-    """Before and after: one row per strategy, with the reduction, its interval and what it means in words."""
+    """Before and after: eager and its graphs, with the reduction, its interval and what it means in words."""
+    shown = main_strategies(case)
+    failures = [failure_words(one) for one in shown if one.latency is None]
+    last = None if peers(case) else last_logits_sentence(case.record)
+    notes = [*failures, last, floor_sentence(case.record)]
+    return _latencies(case, shown, "Latency of one forward pass", [note for note in notes if note])
+
+
+def peers_table(case: CaseReport) -> Table | None:
+    """The same of every other strategy, below eager as their baseline; None where none was measured."""
+    others = peers(case)
+    if not others:
+        return None
+    eager = [one for one in case.strategies if one.name == Strategy.EAGER]
+    failures = [failure_words(one) for one in others if one.latency is None]
+    notes = [*failures, last_logits_sentence(case.record)]
+    return _latencies(case, [*eager, *others], "Latency of the other ways", [note for note in notes if note])
+
+
+def _latencies(case: CaseReport, shown: Sequence[StrategyReport], what: str, notes: Sequence[str]) -> Table:
+    """One row per strategy; bars are as long in every table of a case."""
     longest = max((one.latency.median for one in case.strategies if one.latency), default=0.0)
-    with_p99 = any(one.latency is not None and one.latency.p99 is not None for one in case.strategies)
-    titles = [
-        ":strategy",
-        ":",
-        "median ms",
-        "mean ms",
-        "p95 ms",
-        *(["p99 ms"] if with_p99 else []),
-        "min ms",
-        "max ms",
-    ]
+    with_p99 = any(one.latency is not None and one.latency.p99 is not None for one in shown)
+    with_busy = any(
+        one.traced is not None and one.traced.gpu_busy_us is not None
+        for one in shown
+        if one.name != Strategy.EAGER
+    )
     judged = not case.simulated
+    rows = tuple(_latency_row(one, longest, with_p99, judged, with_busy) for one in shown)
+    titles = [":strategy", ":", "median ms", "mean ms", "p95 ms", *(["p99 ms"] if with_p99 else [])]
+    titles += ["min ms", "max ms"]
     titles += ["reduction % [95 % interval]", ":against eager"] if judged else []
     titles += ["whole request, median ms"]
     titles += ["whole request, reduction % [95 % interval]"] if judged else []
-    rows = tuple(_latency_row(one, longest, with_p99, judged) for one in case.strategies)
+    titles += ["GPU busy as traced, ms"] if with_busy else []
     clock = "wall clock" if case.simulated else "CUDA events"
-    runs = sorted({one.latency.n for one in case.strategies if one.latency is not None})
+    runs = sorted({one.latency.n for one in shown if one.latency is not None})
     each = f", {' or '.join(map(str, runs))} requests each" if runs else ""
-    failures = [failure_words(one) for one in case.strategies if one.latency is None]
-    notes = [*failures, last_logits_sentence(case.record), floor_sentence(case.record)]
     return Table(
-        f"Latency of one forward pass by {clock}{each}, no profiler attached.",
+        f"{what} by {clock}{each}, no profiler attached.",
         columns(*titles),
         rows,
         case.latency_source,
-        tuple(note for note in notes if note),
+        tuple(notes),
     )
 
 
@@ -136,9 +156,22 @@ def environment_table(case: CaseReport) -> Table:
     return Table("What was measured, and on what.", columns(":field", "~value"), rows, case.latency_source)
 
 
-def command_line(case: CaseReport) -> str:
-    """The command that made the latency record, quoted for a shell."""
-    return shlex.join(str(part) for part in case.record["command"])
+def commands(case: CaseReport) -> tuple[str, ...]:
+    """The commands that made the latency record and each trace, quoted for a shell, each below a remark."""
+    said = [f"# latency\n{_shell(case.record['command'])}"]
+    for trace in case.tables.traces if case.tables else ():
+        if trace.command:
+            where = f"{trace.strategy}, {trace.trace_mode} mode".replace("\n", " ")
+            said.append(f"# trace of {where}\n{_shell(trace.command)}")
+    return tuple(said)
+
+
+def _shell(command: Sequence[object]) -> str:
+    """A command as it can be typed; of an executable of launchgap the record holds the file's name alone."""
+    words = [str(part) for part in command]
+    if words and _EXECUTABLE.fullmatch(words[0]):
+        words[:1] = ["python", f"scripts/{words[0]}"]
+    return shlex.join(words)
 
 
 def case_anchor(number: int) -> str:
@@ -184,7 +217,9 @@ def _median_ms(one: StrategyReport | None) -> float | None:
     return one.latency.median if one is not None and one.latency is not None else None
 
 
-def _latency_row(one: StrategyReport, longest: float, with_p99: bool, judged: bool) -> tuple[Cell, ...]:
+def _latency_row(
+    one: StrategyReport, longest: float, with_p99: bool, judged: bool, with_busy: bool
+) -> tuple[Cell, ...]:
     found, reduction = one.latency, one.reduction
     cells = [text_cell(one.name, code=True), bar_cell([(found.median if found else None, one.name)], longest)]
     quantities = ["median", "mean", "p95", *(["p99"] if with_p99 else []), "min", "max"]
@@ -198,6 +233,9 @@ def _latency_row(one: StrategyReport, longest: float, with_p99: bool, judged: bo
     cells.append(number_cell(one.wall.median if one.wall else None, 3))
     if judged:
         cells.append(reduction_cell(one.wall_reduction))
+    if with_busy:
+        busy_us = one.traced.gpu_busy_us if one.traced else None
+        cells.append(number_cell(None if busy_us is None else busy_us / _US_PER_MS, 3))
     return tuple(cells)
 
 

@@ -9,7 +9,7 @@ from analysis.figures import SIMULATION_NOTE, case_title, device_name
 from analysis.latency import drift_sentence
 from analysis.report_cells import MINUS, change_words, count, interval, mebibytes, signed
 from analysis.report_data import CaseReport, ReportData, StrategyReport
-from contract import ACCEPTANCE_PERCENT, CorrectnessFields, Strategy
+from contract import ACCEPTANCE_PERCENT, DEFAULT_STRATEGIES, CorrectnessFields, Strategy
 
 BADGES = {"met": "criterion met", "missed": "criterion missed", "none": "no verdict"}
 
@@ -114,9 +114,21 @@ def weights_note(case: CaseReport) -> str | None:
     return f"Random weights ran{reason}: the latency is real, the text they would write is not."
 
 
+def main_strategies(case: CaseReport) -> list[StrategyReport]:
+    """Eager and its graphs; every strategy of a case that has none of them."""
+    usual = [one for one in case.strategies if one.name in DEFAULT_STRATEGIES]
+    return usual or list(case.strategies)
+
+
+def peers(case: CaseReport) -> list[StrategyReport]:
+    """The other strategies, which have a table of their own."""
+    main = main_strategies(case)
+    return [one for one in case.strategies if one not in main]
+
+
 def remarks(case: CaseReport) -> list[str]:
-    """What else must be said: each strategy that is no winner or whose output differs, and any drift."""
-    said = []
+    """What else must be said: strategies that failed, lost or whose output differs, drift, and doubts."""
+    said = list(case.doubts)
     for one in case.strategies:
         said += _remarks(one, case)
     moved = drift_sentence(case.record)
@@ -127,7 +139,7 @@ def _remarks(one: StrategyReport, case: CaseReport) -> list[str]:
     if one.latency is None:
         return [failure_words(one)]
     said = []
-    if one.reduction is not None and one.name != case.verdict.strategy:
+    if one.reduction is not None and one.name != case.verdict.strategy and one in main_strategies(case):
         words = change_words(one.reduction)
         said.append(f"{one.name} against eager: {words}, reduction {interval(one.reduction)} %.")
     correctness = one.fields["correctness"]
@@ -163,11 +175,12 @@ def noise_sentence(case: CaseReport) -> str:
 def glance(case: CaseReport) -> list[tuple[str, str]]:
     """What to know at a glance besides speed: output, cost of the capture, noise. Question and answer."""
     answers = []
-    outputs = [(one.name, one.fields["correctness"]) for one in case.strategies]
+    shown = main_strategies(case)
+    outputs = [(one.name, one.fields["correctness"]) for one in shown]
     words = [f"{name} {_output_words(found)}" for name, found in outputs if found is not None]
     if words:
         answers.append(("Same output as eager?", f"{'; '.join(words)}."))
-    costs = [cost for one in case.strategies if (cost := _cost_words(one))]
+    costs = [cost for one in shown if (cost := _cost_words(one))]
     if costs:
         answers.append(("What does a graph cost?", f"{'; '.join(costs)}."))
     return [*answers, ("How large is the noise?", noise_sentence(case))]

@@ -25,6 +25,7 @@ rule analyse:
         ),
         record="results/tables/{case}/traces.json",
         explained="results/tables/{case}/explained.json",
+        timeline="results/tables/{case}/timeline.json",
     log:
         "logs/analyse/{case}.log",
     conda:

@@ -138,7 +138,7 @@ def kept_files_of(case):
 
 def records_of(case):
     """What the analysis writes beside the tables of a case."""
-    return [f"results/tables/{case}/{name}.json" for name in ("traces", "explained")]
+    return [f"results/tables/{case}/{name}.json" for name in ("traces", "explained", "timeline")]
 
 
 def tables_of(cases):

@@ -13,6 +13,7 @@ use rule analyse as analyse_reference with:
         tables=expand("results/reference/tables/{{case}}/{table}.csv", table=TABLES),
         record="results/reference/tables/{case}/traces.json",
         explained="results/reference/tables/{case}/explained.json",
+        timeline="results/reference/tables/{case}/timeline.json",
     log:
         "logs/reference/analyse/{case}.log",
     params:

@@ -2,8 +2,9 @@
 """Count kernels, launches and durations per request in the traces of one case, and write them as tables.
 
 Reads STRATEGY.MODE.sqlite (or .sqlite.gz) and STRATEGY.MODE.json of a folder; writes the tables that
-docs/definitions.md lists, traces.json and explained.json. A trace that cannot be trusted is left out of the
-tables; traces.json says why, and so does this program. explained.json says what could not be explained.
+docs/definitions.md lists, traces.json, explained.json and timeline.json. A trace that cannot be trusted is
+left out of the tables; traces.json says why, and so does this program. explained.json says what could not be
+explained.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from analysis.attribute import RangeSelector
 from analysis.case import analyse_case
 from analysis.case_beside import read_beside
+from analysis.parquet import parquet_bytes
 from contract import LaunchgapError, read_record
 from scripts._arguments import Parser
-from scripts._cli import run_main, write_text_atomic
+from scripts._cli import run_main, write_bytes_atomic, write_text_atomic
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--strict", action="store_true", help="fail on a trace that cannot be used, instead of leaving it out"
     )
+    add("--parquet", action="store_true", help="write each table as Parquet as well; needs pyarrow")
     add("-o", "--output-dir", type=Path, required=True, metavar="DIR", help="folder to write to")
     return parser.parse_args(argv)
 
@@ -62,6 +65,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     if arguments.strict and analysed.failures:
         raise LaunchgapError("; ".join(analysed.failures))
+    # Before anything is written, since pyarrow may not be there.
+    tables = analysed.tables if arguments.parquet else {}
+    packed = {f"{name}.parquet": parquet_bytes(table) for name, table in tables.items()}
+    for name, content in packed.items():
+        write_bytes_atomic(arguments.output_dir / name, content)
     for name, text in analysed.files().items():
         write_text_atomic(arguments.output_dir / name, text)
     for failure in analysed.failures:

@@ -20,6 +20,7 @@ from contract import (
     case_name,
 )
 from tests.analysis.explained_samples import write_explained
+from tests.analysis.timeline_samples import write_timelines
 
 HOSTILE = '<script>alert(1)</script>|`*_[x](http://example.com) $x_1$ "quoted" @someone'
 MEDIANS_MS = {"eager": 4.6, "graph": 1.8, "graph_padded": 9.6}
@@ -231,6 +232,7 @@ def trace_entry(name: str, mode: str, status: str = "ok", reason: str | None = N
         "requests": 3 if status != "missing" else 0,
         "findings": [],
         "profiled_event_ms_median": 5.9 if status == "ok" else None,
+        "command": ["nsys", "profile", f"--cuda-graph-trace={mode}", name] if status == "ok" else None,
     }
 
 
@@ -263,6 +265,7 @@ def write_tables(
     record = {"schema_version": SCHEMA_VERSION, "kind": "traces", "case": case, "traces": entries or ENTRIES}
     (folder / "traces.json").write_text(json.dumps(record), encoding="utf-8")
     write_explained(folder, case, names, traced=traced)
+    write_timelines(folder, case, names, traced=traced)
     return folder
 
 

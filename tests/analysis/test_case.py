@@ -59,6 +59,7 @@ def test_example_case(tmp_path: Path) -> None:
     assert set(files) == counted | {f"{name}.csv" for name in TABLE_COLUMNS} | {
         "traces.json",
         "explained.json",
+        "timeline.json",
     }
     assert len(files["requests.csv"].splitlines()) == 61
     record = json.loads(files["traces.json"])
@@ -69,6 +70,7 @@ def test_example_case(tmp_path: Path) -> None:
         "profiled_event_ms_median": 2.0,
         "export_version": "2025.3.2.0",
         "tracer": "nsys",
+        "command": None,
     }
 
 
@@ -100,6 +102,22 @@ def test_nsys_is_the_one_of_the_record(tmp_path: Path) -> None:
     write_record(folder, "eager.node", nsys_version="2025.3.1.0")
     first = analyse_case(CASE, folder, selector=FORWARD).entries[0]
     assert (first.nsys_version, first.export_version) == ("2025.3.1.0", "2025.3.2.0")
+
+
+@pytest.mark.parametrize(
+    ("told", "command"),
+    [
+        ({"command": ["run_baseline.py"]}, ("run_baseline.py",)),
+        ({"command": ["run_baseline.py"], "nsys_command": ["nsys", "profile"]}, ("nsys", "profile")),
+        ({"command": "rm -rf /"}, None),
+    ],
+)
+def test_the_command_is_the_one_of_the_record(
+    tmp_path: Path, told: dict[str, Any], command: tuple[str, ...] | None
+) -> None:
+    folder = example_case(tmp_path)
+    write_record(folder, "eager.node", **told)
+    assert analyse_case(CASE, folder, selector=FORWARD).entries[0].command == command
 
 
 def test_same_traces_give_the_same_files(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_graph_that_lacks_kernels_is_called_out_in_red(tmp_path: Path) -> None
     assert "missing for no known reason" in alarm
     alerts = [attributes for _, attributes in Page(page).elements if attributes.get("role") == "alert"]
     assert [one["class"] for one in alerts] == ["alarm"] * 3
-    assert page.index('role="alert"') < page.index("Before and after")
+    assert page.index('role="alert"') < page.index(">Before and after</h3>")
     assert f"**{alarm}**" in markdown.replace("\\", "")
     fatal = [one for one in record["explained"]["findings"] if one["severity"] == "fatal"]
     assert "missing in the graph's request, for no known reason" in fatal[0]["sentence"]

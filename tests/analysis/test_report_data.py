@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from analysis.latency import reduction
 from analysis.report import ReportData, gather
+from analysis.report_words import remarks
 from contract import LatencyRecord, LaunchgapError
 from tests.analysis.report_samples import (
     ENTRIES,
@@ -275,3 +277,74 @@ def test_a_missing_or_empty_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latency" / ".hidden").mkdir()
     with pytest.raises(LaunchgapError, match="holds no case folder"):
         read(tmp_path)
+
+
+def sample(root: Path) -> Path:
+    """A whole case; the folder of its tables."""
+    record = latency_record()
+    write_record(root, record)
+    return write_tables(root, record["case"]["name"])
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda path: path.unlink(), "timeline.json: cannot be read (No such file or directory); make it"),
+        (lambda path: path.write_text("{"), "timeline.json: not valid JSON"),
+        (lambda path: path.write_text(path.read_text().replace("gpt2", "bert")), "about case 'bert-float32"),
+        (lambda path: path.write_text(path.read_text().replace('"range_ns":', '"x":')), "damaged (range_ns"),
+        (lambda path: path.write_text(path.read_text().replace('_version":1', '_version":9')), "schema 9"),
+    ],
+)
+def test_a_timeline_that_cannot_be_read_costs_only_itself(
+    tmp_path: Path, change: Callable[[Path], object], why: str
+) -> None:
+    change(sample(tmp_path) / "timeline.json")
+    (case,) = read(tmp_path).cases
+    (part,) = case.missing
+    assert part.what == "Timeline of a request"
+    assert why in part.why
+    assert str(tmp_path) not in part.why
+    assert case.timelines == ()
+    assert case.explained is not None
+    assert case.strategies[1].traced is not None
+
+
+def test_strategies_that_were_traced_and_not_measured_are_doubted(tmp_path: Path) -> None:
+    sample(tmp_path)
+    write_record(tmp_path, latency_record(medians_ms={"eager": 4.6, "graph": 1.8}))
+    (case,) = read(tmp_path).cases
+    (doubt,) = case.doubts
+    assert doubt.startswith("Traced but not measured: graph_padded. The latency record has only eager, graph")
+    assert doubt in remarks(case)
+    assert case.verdict.status == "met"
+
+
+def test_another_number_of_requests_is_doubted(tmp_path: Path) -> None:
+    path = sample(tmp_path) / "requests.csv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if not line.startswith("graph,node,2")) + "\n")
+    (case,) = read(tmp_path).cases
+    (doubt,) = case.doubts
+    assert doubt.startswith("graph (node mode): requests.csv has 2 requests, traces.json says 3")
+    assert doubt.endswith("analyse the traces again.")
+
+
+def test_a_latency_record_in_the_tables_of_another_case_keeps_its_latency(tmp_path: Path) -> None:
+    folder = sample(tmp_path)
+    other = latency_record("bert-tiny")
+    write_record(tmp_path, other, folder.name)
+    (case,) = read(tmp_path).cases
+    assert case.tables is None
+    assert "about case 'gpt2-float32-p50-m1024', not 'bert-tiny-float32-p50-m1024'" in case.missing[0].why
+    assert case.verdict.status == "met"
+
+
+def test_a_record_of_another_schema_version_breaks_its_case_alone(tmp_path: Path) -> None:
+    sample(tmp_path)
+    newer: dict[str, object] = {**latency_record("newer"), "schema_version": 2}
+    write_record(tmp_path, latency_record("newer")).write_text(json.dumps(newer), encoding="utf-8")
+    data = read(tmp_path)
+    assert [case.name for case in data.cases] == ["gpt2-float32-p50-m1024"]
+    (broken,) = data.broken
+    assert "record schema 2, this launchgap reads 1" in broken.reason

@@ -5,10 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from analysis.report import gather, render_json
 from contract import SCHEMA_VERSION, LatencyRecord, read_record
-from tests.analysis.report_samples import failed, latency_record, write_record, write_tables
+from tests.analysis.report_samples import (
+    failed,
+    latency_record,
+    peers_record,
+    request_rows,
+    trace_entry,
+    write_preflight,
+    write_record,
+    write_tables,
+)
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs/report.schema.json").read_text("utf-8"))
 
 
 def report_of(root: Path, *records: LatencyRecord, tables: bool = True) -> dict[str, Any]:
@@ -93,3 +105,72 @@ def test_it_is_strict_json(tmp_path: Path) -> None:
         raise AssertionError(constant)
 
     json.loads((tmp_path / "report.json").read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def faults(report: dict[str, Any]) -> list[str]:
+    Draft202012Validator.check_schema(SCHEMA)
+    return sorted(error.json_path for error in Draft202012Validator(SCHEMA).iter_errors(report))
+
+
+def test_the_schema_is_of_this_version() -> None:
+    assert SCHEMA["properties"]["schema_version"] == {"const": SCHEMA_VERSION}
+    assert SCHEMA["title"].endswith(f"version {SCHEMA_VERSION}")
+
+
+def test_reports_keep_to_their_schema(tmp_path: Path) -> None:
+    lost = latency_record("lost")
+    lost["strategies"] = {name: failed(f"{name}: out of GPU memory") for name in lost["strategies"]}
+    simulated = latency_record("simulated", simulated=True)
+    write_record(tmp_path, simulated)
+    entries = [trace_entry("eager", "node", "no gpu", "there is no GPU work to count")]
+    write_tables(tmp_path, simulated["case"]["name"], entries=entries, requests=request_rows(simulated=True))
+    untraced = latency_record("untraced")
+    write_record(tmp_path, untraced)
+    write_record(tmp_path, latency_record(), "cut").write_text("{", encoding="utf-8")
+    for record in (peers_record(), lost):
+        write_record(tmp_path, record)
+        write_tables(tmp_path, record["case"]["name"])
+    data = gather(tmp_path / "latency", tmp_path / "tables", write_preflight(tmp_path), tmp_path)
+    report = json.loads(render_json(data))
+    assert len(report["cases"]) == 4
+    assert faults(report) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("schema_version",), 2),
+        (("cases", 0, "verdict", "status"), "perhaps"),
+        (("cases", 0, "strategies", 1, "latency_ms", "median"), "1.8"),
+        (("cases", 0, "strategies", 1, "pays_after_requests"), "soon"),
+        (("cases", 0, "kernels", 0, "mean_us"), "3 us"),
+        (("cases", 0, "kernels", 0, "colour"), "blue"),
+        (("cases", 0, "explained", "floor_us"), None),
+        (("cases", 0, "timelines", 0, "range_us"), None),
+    ],
+)
+def test_the_schema_refuses_what_is_no_report(
+    tmp_path: Path, path: tuple[str | int, ...], value: object
+) -> None:
+    report = report_of(tmp_path, latency_record())
+    place: Any = report
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    expected_to_pass = path[-1] == "floor_us"  # not measured is null
+    assert (faults(report) == []) is expected_to_pass
+
+
+@pytest.mark.parametrize("name", ["cases", "headline"])
+def test_the_schema_misses_what_is_left_out(tmp_path: Path, name: str) -> None:
+    report = report_of(tmp_path, latency_record())
+    del report[name]
+    assert faults(report) == ["$"]
+
+
+def test_timelines_and_commands_are_told(tmp_path: Path) -> None:
+    (case,) = report_of(tmp_path, latency_record())["cases"]
+    assert [one["strategy"] for one in case["timelines"]] == ["eager", "graph"]
+    assert case["timelines"][0]["gpu_busy_us"] == 8.0
+    assert case["traces"][0]["command"] == ["nsys", "profile", "--cuda-graph-trace=node", "eager"]
+    assert case["doubts"] == []

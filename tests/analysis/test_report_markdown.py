@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 
-from analysis.report import gather, render_markdown
+from analysis.report import ReportData, gather, render_html, render_markdown
 from analysis.report_markdown import escape
 from contract import LatencyRecord, Strategy
 from tests.analysis.report_samples import (
@@ -28,6 +29,12 @@ def markdown_of(
         if tables:
             write_tables(root, record["case"]["name"])
     return render_markdown(gather(root / "latency", root / "tables", preflight, root))
+
+
+def gather_one(root: Path, record: LatencyRecord) -> ReportData:
+    write_record(root, record)
+    write_tables(root, record["case"]["name"])
+    return gather(root / "latency", root / "tables", None, root)
 
 
 def html_of(markdown: str) -> str:
@@ -115,3 +122,27 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
 )
 def test_escaping(text: str, escaped: str) -> None:
     assert escape(text) == escaped
+
+
+def test_sections_come_in_the_order_of_the_page(tmp_path: Path) -> None:
+    data = gather_one(tmp_path, peers_record())
+    page = render_html(data)
+    titles = re.findall(r"^### (.*)$", render_markdown(data), re.MULTILINE)
+    assert titles == [unescape(one) for one in re.findall(r"<h3 id=[^>]*>(.*?)</h3>", page)]
+    assert titles[0] == "Before and after"
+    assert titles[-4:] == ["What a graph costs", "Other ways to run it", "The traces", "How it was measured"]
+
+
+def test_long_tables_are_folded_and_say_what_they_leave_out(tmp_path: Path) -> None:
+    markdown = markdown_of(tmp_path, latency_record())
+    (fold,) = re.findall(
+        r"<summary>Kernels per request, eager against graph\..*?</details>", markdown, re.DOTALL
+    )
+    assert "The first 15 of 20.</summary>" in fold
+    assert "kernel\\_14" in fold
+    assert "kernel\\_15" not in fold
+
+
+def test_three_cases_fit_into_a_comment(tmp_path: Path) -> None:
+    """65,536 characters are what GitHub takes."""
+    assert len(markdown_of(tmp_path, *[latency_record(name) for name in "abc"])) < 65_536

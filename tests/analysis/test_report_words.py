@@ -160,10 +160,11 @@ def test_tiles_show_before_and_after_or_a_dash(tmp_path: Path) -> None:
 
 
 def test_drift_is_a_remark(tmp_path: Path) -> None:
-    record = latency_record(medians_ms={"eager": 4.6, "graph": 1.8})
-    assert words.remarks(one_case(tmp_path / "still", record)) == []
+    record = latency_record(medians_ms={"eager": 4.6, "graph": 1.8, "graph_padded": 9.6})
+    (lost,) = words.remarks(one_case(tmp_path / "still", record))
+    assert lost.startswith("graph_padded")
     record["strategies"]["eager"]["event_ms"] = [6.0] * 20 + [4.5] * 20
-    (said,) = words.remarks(one_case(tmp_path / "moved", record))
+    _, said = words.remarks(one_case(tmp_path / "moved", record))
     assert said.startswith("Drift: ")
     assert "eager by −25.0 %" in said
 

@@ -57,3 +57,45 @@ def test_installing_always_uses_the_constraints(tmp_path: Path) -> None:
     installs = [line for line in plan.splitlines() if " pip " in line]
     assert installs
     assert all("-c envs/constraints.txt" in line for line in installs)
+
+
+def opened(folder: Path, opener: str | None) -> subprocess.CompletedProcess[str]:
+    """`make open` in a folder, where a program of that name is all that could open a page."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for name in ("bash", "test", "make"):
+        (programs / name).symlink_to(f"/usr/bin/{name}")
+    if opener:
+        (programs / opener).write_text('#!/usr/bin/bash\necho "opened $*"\n', encoding="utf-8")
+        (programs / opener).chmod(0o755)
+    return subprocess.run(
+        ["make", "--no-print-directory", "-f", str(MAKEFILE), "SHELL=/bin/bash", "open"],
+        cwd=folder,
+        env={"PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("opener", ["xdg-open", "open", "wslview"])
+def test_the_report_opens_in_the_browser(tmp_path: Path, opener: str) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/report.html").touch()
+    done = opened(tmp_path, opener)
+    assert (done.returncode, done.stdout) == (0, "opened results/report.html\n")
+
+
+def test_without_a_browser_the_path_is_said(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/report.html").touch()
+    done = opened(tmp_path, None)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"{tmp_path}/results/report.html: open it in a browser")
+
+
+def test_without_a_report_one_line_says_what_makes_it(tmp_path: Path) -> None:
+    done = opened(tmp_path, "xdg-open")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "make: results/report.html: not there yet; run make report first"

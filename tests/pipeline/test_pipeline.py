@@ -145,6 +145,7 @@ def test_program_that_fails_under_nsys(finished: Project) -> None:
         "results/report.json",
         f"results/latency/{CASE}/latency_comparison.png",
         f"results/tables/{CASE}/explained.json",
+        f"results/tables/{CASE}/timeline.json",
         f"results/tables/{CASE}/kernels.csv",
         f"profiles/nsys/{CASE}/eager.node.nsys-rep",
         f"profiles/nsys/{CASE}/eager.node.sqlite",

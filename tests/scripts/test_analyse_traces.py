@@ -2,8 +2,10 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analysis.case_explained import TABLE_COLUMNS
@@ -41,7 +43,7 @@ def test_writes_every_table(traces: Path, tmp_path: Path, as_module: bool) -> No
     done = run_process("--case", "c", "--trace-dir", traces, "-o", out, *FORWARD, as_module=as_module)
     assert (done.code, done.out) == (0, "")
     counted = {f"{name}.csv" for name in ("comparison", "kernels", "launches", "requests")}
-    records = {"traces.json", "explained.json"}
+    records = {"traces.json", "explained.json", "timeline.json"}
     assert {path.name for path in out.iterdir()} == counted | {
         f"{name}.csv" for name in TABLE_COLUMNS
     } | records
@@ -110,3 +112,23 @@ def test_output_folder_that_cannot_be_is_one_line(traces: Path, tmp_path: Path) 
     (tmp_path / "file").write_text("in the way")
     line = run("--case", "c", "--trace-dir", traces, "-o", tmp_path / "file" / "out", *FORWARD).complaint
     assert "Not a directory" in line
+
+
+def test_parquet_is_beside_the_csv_or_its_absence_is_one_line(traces: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    words = ("--case", "c", "--trace-dir", traces, *FORWARD, "--parquet", "-o")
+    if find_spec("pyarrow") is None:
+        assert "pip install pyarrow" in run(*words, first).complaint
+        assert not first.exists()
+        return
+    assert (run(*words, first).code, run(*words, second).code) == (0, 0)
+    packed = sorted(path.name for path in first.glob("*.parquet"))
+    assert packed == sorted(path.with_suffix(".parquet").name for path in first.glob("*.csv"))
+    for name in packed:
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+        read, text = pd.read_parquet(first / name), pd.read_csv((first / name).with_suffix(".csv"))
+        assert (list(read), len(read)) == (list(text), len(text))
+        numbers = text.select_dtypes("number").dropna(axis="columns")
+        for column, values in numbers.items():
+            # The CSV is rounded.
+            assert read[column].astype("float64").tolist() == pytest.approx(values.tolist(), abs=1e-3)

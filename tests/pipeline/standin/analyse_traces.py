@@ -27,4 +27,5 @@ predicted = ("prediction", "prediction_summary", "scores")
 for table in (*counted, *explained, *predicted):
     (arguments.output_dir / f"{table}.csv").write_text("strategy,kernels\neager,3\n")
 (arguments.output_dir / "traces.json").write_text(json.dumps({"case": arguments.case, "traces": traces}))
+(arguments.output_dir / "timeline.json").write_text("{}")
 (arguments.output_dir / "explained.json").write_text(json.dumps({"calibration": str(arguments.calibration)}))
