@@ -9,11 +9,8 @@ Nothing is written here, and no time of day enters: the same inputs give the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from analysis.figures import WIDE_IN, render_png, render_svg
 from analysis.report_data import BrokenCase, CaseReport, ReportData, StrategyReport, gather
-from analysis.report_figures import case_figures
+from analysis.report_drawing import drawing
 from analysis.report_html import render_html
 from analysis.report_json import render_json
 from analysis.report_markdown import render_markdown
@@ -35,16 +32,10 @@ __all__ = [
 
 def render(data: ReportData) -> dict[str, bytes]:
     """Every file of the report by its path below the report's folder; the page last, after what it names."""
-    files = dict(_figure_files(data))
-    files["report.json"] = render_json(data).encode("utf-8")
-    files["report.md"] = render_markdown(data).encode("utf-8")
-    files["report.html"] = render_html(data).encode("utf-8")
-    return files
-
-
-def _figure_files(data: ReportData) -> Iterator[tuple[str, bytes]]:
-    for case in data.cases:
-        for one in case_figures(case):
-            figure = one.draw(WIDE_IN, True)
-            yield f"figures/{case.name}.{one.name}.svg", render_svg(figure)
-            yield f"figures/{case.name}.{one.name}.png", render_png(figure)
+    with drawing(data.cases) as drawn:
+        texts = {
+            "report.json": render_json(data).encode("utf-8"),
+            "report.md": render_markdown(data).encode("utf-8"),
+            "report.html": render_html(data).encode("utf-8"),
+        }
+        return drawn() | texts

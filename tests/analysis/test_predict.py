@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from analysis.attribute import RangeSelector, attribute
-from analysis.calibration import Calibration, calibration_of
+from analysis.calibration import Calibration, calibration_of, read_calibration, shipped_calibration
 from analysis.equivalence import match_kernels
 from analysis.predict import POOLED_COLUMNS, REQUEST_COLUMNS, judge, pooled_table, predict
 from analysis.predict_score import exact_gap_us
@@ -192,10 +192,28 @@ def test_one_gap_serves_all_reference_cases_within_five_percent(cases: dict[str,
     assert abs(masked_case().error_percent(22.0, middle)) < 5
 
 
-def test_the_page_shows_the_gaps_that_the_traces_ask_for(cases: dict[str, Case]) -> None:
+def rows_of_cases(heading: str) -> list[str]:
+    """The rows of cases below a heading of docs/prediction.md."""
     page = (ROOT / "docs" / "prediction.md").read_text(encoding="utf-8")
+    section = page.partition(heading)[2].partition("\n## ")[0]
+    return [line for line in section.splitlines() if re.match(r"\| (?:bert-tiny|gpt2)", line)]
+
+
+def test_the_page_shows_what_the_shipped_calibration_predicts(cases: dict[str, Case]) -> None:
+    calibration = read_calibration(shipped_calibration())
+    rows = rows_of_cases("## The shipped calibration")
+    assert len(rows) == len(cases)
+    for line, (name, case) in zip(rows, cases.items(), strict=True):
+        work = eager_work(attribute(read_trace(REFERENCE / name / "eager.node.sqlite.gz"), RangeSelector()))
+        us = predict(work, calibration).latency.us
+        error = (us - case.measured_us) / case.measured_us * 100
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert cells == [name, f"{us:,.1f}", f"{case.measured_us:,.1f}", f"{error:+.1f} %"]
+
+
+def test_the_page_shows_the_gaps_that_the_traces_ask_for(cases: dict[str, Case]) -> None:
     every = [*cases.values(), masked_case()]
-    rows = [line for line in page.splitlines() if re.match(r"\| (?:bert-tiny|gpt2)", line)]
+    rows = rows_of_cases("## Is the form right?")
     assert len(rows) == len(every)
     for line, case in zip(rows, every, strict=True):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
