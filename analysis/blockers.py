@@ -228,10 +228,10 @@ def _streams(attributed: Attributed, facts: CaptureFacts) -> Iterator[Finding]:
     if facts.legacy_streams is None:
         yield Finding(
             "note",
-            "the trace does not list its streams",
+            "the file does not list its streams, as a scrubbed one does not",
             0,
             "which one is the legacy stream is unknown",
-            "trace with nsys, or read work on several streams with that in mind",
+            "look at the trace itself, or read work on several streams with that in mind",
         )
     elif len(kernels) and facts.is_legacy(kernels).all():
         yield Finding(

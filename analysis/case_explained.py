@@ -19,7 +19,7 @@ from analysis.blockers import BLOCKER_COLUMNS, find_blockers
 from analysis.calibration import Calibration
 from analysis.case_parts import MatchVerdict, Part, Parts, PredictionVerdict
 from analysis.equivalence import MATCH_COLUMNS, match_kernels
-from analysis.equivalence_verdict import SAME_WORK, alarms, check_related
+from analysis.equivalence_verdict import alarms, check_related, verdict
 from analysis.escaped import ESCAPED_COLUMNS, equivalence_findings, escaped_work
 from analysis.graph_cost import COST_COLUMNS, graph_cost
 from analysis.host_ledger import HOST_COLUMNS, host_ledger
@@ -148,7 +148,7 @@ def _match(parts: Parts, label: TraceLabel, eager: Attributed, graph: Attributed
     parts.add("kernel_match", label, matched)
     parts.add("escaped", label, escaped.assign(other_stream=_yes_or_no(escaped["other_stream"])))
     told = alarms(matched, escaped)
-    parts.matches.append(MatchVerdict(label.strategy, "; ".join(told) or SAME_WORK, told))
+    parts.matches.append(MatchVerdict(label.strategy, verdict(matched, told), told))
 
 
 def _predict(

@@ -8,8 +8,6 @@ from analysis.equivalence import Match
 from analysis.launches import LaunchKind
 from contract import LaunchgapError
 
-SAME_WORK = "the graph does eager's work, as far as names and shapes of kernels tell"
-
 _FUSED = "triton_"
 
 
@@ -33,6 +31,24 @@ def alarms(matched: pd.DataFrame, escaped: pd.DataFrame) -> tuple[str, ...]:
         f"{calls:,.4g} operation{'' if calls == 1 else 's'} per request ({us:,.1f} us) {what}"
         for calls, us, what in told
         if calls
+    )
+
+
+def verdict(matched: pd.DataFrame, alarmed: tuple[str, ...]) -> str:
+    """What the match comes to in one line: the alarms, or how much of eager's kernels the graph runs."""
+    if alarmed:
+        return "; ".join(alarmed)
+    kernels = matched[matched["kind"] == LaunchKind.KERNEL]
+    counts = ["eager_calls_per_request", "graph_calls_per_request"]
+    same, changed, missing, extra = (
+        float(kernels.loc[kernels["match"] == one, counts].sum().max())
+        for one in (Match.SAME, Match.CHANGED, Match.MISSING, Match.EXTRA)
+    )
+    if not (changed or missing or extra):
+        return "the graph runs eager's kernels and no others, as far as names and shapes tell"
+    return (
+        f"the graph differs from eager for known reasons alone: {same:,.4g} kernels are the same, "
+        f"{changed:,.4g} have another shape, {missing:,.4g} are missing, {extra:,.4g} are extra"
     )
 
 

@@ -28,6 +28,10 @@ from analysis.report_views_time import (
 from contract import Strategy
 
 NO_BLOCKERS = "Nothing in the eager trace would break a capture or corrupt it."
+CAPTURED_ALL_THE_SAME = (
+    "The graph of this case was captured all the same: "
+    "what breaks a capture below is not done while one records."
+)
 
 _MICROSECONDS = re.compile(r"(?<=\d) us\b")
 
@@ -173,6 +177,10 @@ def blockers_section(case: CaseReport, found: Explained) -> Section:
     )
     if table is None and looked:
         lines.insert(0, Line(NO_BLOCKERS))
+    graph = case.strategy(Strategy.GRAPH.value)
+    was_captured = graph is not None and graph.latency is not None
+    if was_captured and any(row.harm == "breaks" for row in found.blockers):
+        lines.insert(0, Line(CAPTURED_ALL_THE_SAME))
     return Section("blockers", "What stands in the way of a capture", tuple(lines), present(table))
 
 

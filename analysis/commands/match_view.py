@@ -19,7 +19,7 @@ from analysis.commands.requests import (
 from analysis.commands.sections import Fact, Section, View
 from analysis.commands.words import shown
 from analysis.equivalence import Match, match_kernels, match_totals
-from analysis.equivalence_verdict import SAME_WORK, alarms, check_related
+from analysis.equivalence_verdict import alarms, check_related, verdict
 from analysis.escaped import equivalence_findings, escaped_work
 from contract import LaunchgapError
 
@@ -58,12 +58,12 @@ def match_view(eager_path: Path, graph_path: Path, request: Request) -> tuple[Vi
     escaped = escaped_work(graph.attributed)
     found = equivalence_findings(matched, escaped)
     told = alarms(matched, escaped)
-    verdict = "; ".join(told) or SAME_WORK
+    summary = verdict(matched, told)
     sides = (*about_side(eager.findings, "eager"), *about_side(graph.findings, "graph"))
-    facts = _facts(eager, graph, verdict)
+    facts = _facts(eager, graph, summary)
     view = View("trace-match", str(eager_path), facts, (*found, *cases, *sides), _sections(matched, escaped))
     # The lines of findings about the same things are red as well.
-    lines = [verdict, *(finding_line(one) for one in found if one.severity != "note")] if told else []
+    lines = [summary, *(finding_line(one) for one in found if one.severity != "note")] if told else []
     return view, tuple(lines)
 
 
@@ -113,9 +113,9 @@ def _matched(eager: Requests, graph: Requests) -> pd.DataFrame:
     return matched
 
 
-def _facts(eager: Requests, graph: Requests, verdict: str) -> dict[str, Fact]:
+def _facts(eager: Requests, graph: Requests, summary: str) -> dict[str, Fact]:
     return {
-        "verdict": verdict,
+        "verdict": summary,
         "graph": str(graph.path),
         "range": eager.selector.name,
         "graph_range": graph.selector.name,

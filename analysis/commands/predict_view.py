@@ -15,7 +15,7 @@ from analysis.chrome_trace import read_any_trace
 from analysis.commands.export import readable
 from analysis.commands.progress import Steps
 from analysis.commands.ranges import find_range
-from analysis.commands.requests import record_beside, trusted
+from analysis.commands.requests import record_beside, request_range, trusted
 from analysis.commands.sections import Fact, Section, View
 from analysis.commands.select import Selection, domain_name, select
 from analysis.predict import Prediction, judge, pooled_table, predict
@@ -23,7 +23,7 @@ from analysis.predict_findings import calibration_findings, mask_findings, weigh
 from analysis.predict_score import measured_us, read_scores, score, scores_sentence, with_scores
 from analysis.predict_work import EagerWork, Role, eager_work
 from analysis.trace import Trace
-from contract import LaunchgapError, RangeName, Strategy, read_record
+from contract import LaunchgapError, Strategy, read_record
 
 _NOTE = (
     "Of the median request, with 95 % intervals: bootstrap over the requests, and over the calibration. "
@@ -108,6 +108,15 @@ def _sections(
     return tuple(sections)
 
 
+def _own_range(path: Path, trace: Trace) -> str:
+    """The name of launchgap's own requests.
+
+    Raises:
+        LaunchgapError: there are none; says which ranges could be meant.
+    """
+    return request_range(trace, path, None, None).name
+
+
 def _work(path: Path, trace: Trace, request: Request) -> EagerWork:
     """The baseline's work.
 
@@ -117,7 +126,7 @@ def _work(path: Path, trace: Trace, request: Request) -> EagerWork:
     domain = request.domain
     chosen = None if domain is None else domain_name(domain, sorted(trace.ranges["domain"].unique()))
     selected = select(trace, Selection(device=request.device, domain=domain))
-    selector = find_range(trace, selected, request.range_name or RangeName.REQUEST.value, chosen)
+    selector = find_range(trace, selected, request.range_name or _own_range(path, selected), chosen)
     try:
         return eager_work(attribute(selected, selector), [Role(role) for role in request.keep])
     except LaunchgapError as error:

@@ -66,7 +66,11 @@ def trace(
 def test_reference_cases_do_eagers_work(case: str, strategy: str) -> None:
     folder = REFERENCE / case
     content = told(folder / "eager.node.sqlite.gz", folder / f"{strategy}.node.sqlite.gz")
-    assert content["trace"]["verdict"].startswith("the graph does eager's work")
+    verdict = content["trace"]["verdict"]
+    if (strategy, case.partition("-")[0]) == ("graph", "bert"):
+        assert verdict.startswith("the graph runs eager's kernels and no others")
+    else:
+        assert verdict.startswith("the graph differs from eager for known reasons alone")
     tables = content["tables"]
     rows = [*tables["same"], *tables["differences"]]
     missing = [row for row in tables["differences"] if row["match"] == "missing"]
