@@ -33,6 +33,17 @@ def example_case(folder: Path) -> Path:
     return folder
 
 
+def eager_case(folder: Path) -> Path:
+    shutil.copy(EXAMPLES["eager.node"], folder / "eager.node.sqlite.gz")
+    write_record(folder, "eager.node")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> AnalysedCase:
+    return analyse_case(CASE, example_case(tmp_path_factory.mktemp("example")), selector=FORWARD)
+
+
 def simulated_trace(folder: Path, label: str, *, ranges: bool = True) -> None:
     file = TraceFile(folder / f"{label}.sqlite", "3.0.0", mode=None)
     if ranges:
@@ -50,11 +61,10 @@ def reason(analysed: AnalysedCase, label: str) -> str:
     return found[label] or ""
 
 
-def test_example_case(tmp_path: Path) -> None:
-    analysed = analyse_case(CASE, example_case(tmp_path), selector=FORWARD)
-    assert statuses(analysed) == {"eager.node": "ok", "graph.node": "ok", "graph.graph": "ok"}
-    assert analysed.failures == ()
-    files = analysed.files()
+def test_example_case(example: AnalysedCase) -> None:
+    assert statuses(example) == {"eager.node": "ok", "graph.node": "ok", "graph.graph": "ok"}
+    assert example.failures == ()
+    files = example.files()
     counted = {f"{name}.csv" for name in ("comparison", "kernels", "launches", "requests")}
     assert set(files) == counted | {f"{name}.csv" for name in TABLE_COLUMNS} | {
         "traces.json",
@@ -92,13 +102,13 @@ def test_traces_of_torch(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_nsys_comes_before_one_of_torch(tmp_path: Path) -> None:
-    folder = example_case(tmp_path)
+    folder = eager_case(tmp_path)
     eager_and_graph().save(folder / "eager.node.json.gz")
     assert {entry.tracer for entry in analyse_case(CASE, folder, selector=FORWARD).entries} == {"nsys"}
 
 
 def test_nsys_is_the_one_of_the_record(tmp_path: Path) -> None:
-    folder = example_case(tmp_path)
+    folder = eager_case(tmp_path)
     write_record(folder, "eager.node", nsys_version="2025.3.1.0")
     first = analyse_case(CASE, folder, selector=FORWARD).entries[0]
     assert (first.nsys_version, first.export_version) == ("2025.3.1.0", "2025.3.2.0")
@@ -115,15 +125,14 @@ def test_nsys_is_the_one_of_the_record(tmp_path: Path) -> None:
 def test_the_command_is_the_one_of_the_record(
     tmp_path: Path, told: dict[str, Any], command: tuple[str, ...] | None
 ) -> None:
-    folder = example_case(tmp_path)
+    folder = eager_case(tmp_path)
     write_record(folder, "eager.node", **told)
     assert analyse_case(CASE, folder, selector=FORWARD).entries[0].command == command
 
 
-def test_same_traces_give_the_same_files(tmp_path: Path) -> None:
-    folder = example_case(tmp_path)
-    once, again = (analyse_case(CASE, folder, selector=FORWARD).files() for _ in range(2))
-    assert once == again
+def test_same_traces_give_the_same_files(example: AnalysedCase, tmp_path: Path) -> None:
+    again = analyse_case(CASE, example_case(tmp_path), selector=FORWARD)
+    assert again.files() == example.files()
 
 
 def test_foreign_traces_need_their_range_named(tmp_path: Path) -> None:
@@ -227,7 +236,7 @@ def test_record_that_is_no_json(tmp_path: Path) -> None:
 
 
 def test_fewer_requests_than_recorded(tmp_path: Path) -> None:
-    folder = example_case(tmp_path)
+    folder = eager_case(tmp_path)
     write_record(folder, "eager.node", requests=25)
     first = analyse_case(CASE, folder, selector=FORWARD).entries[0]
     assert first.status == "ok"
@@ -274,8 +283,8 @@ def test_graph_mode_is_not_missed_on_a_host_without_a_gpu(tmp_path: Path, can_tr
     assert list(statuses(analysed)) == ["eager.node", "graph.node"]
 
 
-def test_record_of_graph_mode_lets_no_count_be_zero(tmp_path: Path) -> None:
-    text = analyse_case(CASE, example_case(tmp_path), selector=FORWARD).files()["requests.csv"]
+def test_record_of_graph_mode_lets_no_count_be_zero(example: AnalysedCase) -> None:
+    text = example.files()["requests.csv"]
     rows = [line.split(",") for line in text.splitlines()[1:]]
     graph = [row for row in rows if row[:2] == ["graph", "graph"]]
     assert len(graph) == 20

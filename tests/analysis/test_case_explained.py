@@ -110,6 +110,7 @@ def test_a_case_of_an_h200_is_explained_in_every_format(tmp_path: Path) -> None:
         assert f"Numbers from tables/{CASE}/{name}.csv" in seen.text
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_graph_that_lacks_kernels_is_called_out_in_red(tmp_path: Path) -> None:
     lost = f"DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE demangledName IN ({LAYER_NORM})"
     page, markdown, record = formats(tmp_path, analysed(traces(tmp_path / "traces", graph=lost)))
@@ -140,6 +141,7 @@ def _without(name: str) -> Callable[[Path], AnalysedCase]:
     return analyse
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize(
     ("analyse", "lost"),
     [
@@ -188,6 +190,7 @@ def test_one_part_that_fails_leaves_the_others(tmp_path: Path, monkeypatch: pyte
     assert len(case.explained["scores"]) == 1
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_calibration_of_another_gpu_is_said_beside_the_prediction(tmp_path: Path) -> None:
     _, markdown, record = formats(tmp_path, analysed(traces(tmp_path / "traces", NAMES[:1]), "NVIDIA A100"))
     words = "The calibration is of NVIDIA A100, the trace of NVIDIA H200"

@@ -293,7 +293,7 @@ def test_a_trace_without_requests_is_refused(tmp_path: Path) -> None:
 kernels = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3)), min_size=1, max_size=8)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(eager=kernels, graph=kernels)
 def test_every_kernel_is_told_once(eager: list[Kernel], graph: list[Kernel]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -206,7 +206,7 @@ def read(requests: list[tuple[int, int, int]], made: list[Call]) -> Trace:
         return read_trace(file.save())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(requests=ranges, made=calls)
 def test_exact_and_nothing_but_what_calls_cover(
     requests: list[tuple[int, int, int]], made: list[Call]
@@ -225,7 +225,7 @@ def test_exact_and_nothing_but_what_calls_cover(
             assert ledger[f"{part}_ns"].tolist()[row] <= longest
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(requests=ranges, made=calls, data=st.data())
 def test_order_of_calls_does_not_matter(
     requests: list[tuple[int, int, int]], made: list[Call], data: st.DataObject

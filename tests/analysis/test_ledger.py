@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from analysis.attribute import Attributed, RangeSelector, attribute, has_time
 from analysis.ledger import (
@@ -24,7 +22,7 @@ from analysis.schema import HOST_DEVICE
 from analysis.tables import CountedTrace, TraceLabel, requests_table
 from analysis.trace import read_trace
 from contract import TraceMode
-from tests.analysis.test_properties import Launch, Requests, example, launches, random_trace, spans
+from tests.analysis.test_properties import SEED, Launch, Requests, example, random_trace
 from tests.analysis.trace_file import EXAMPLES, TraceFile
 
 REFERENCE = Path(__file__).resolve().parents[2] / "profiles" / "reference"
@@ -249,7 +247,8 @@ def test_eager_waits_for_launches_and_a_graph_does_not() -> None:
 def naive(found: Attributed, request: int) -> list[int]:
     """The parts of one request by a loop over its operations, as the definition reads."""
     first, last = (found.requests[name].tolist()[request] for name in ("start_ns", "end_ns"))
-    rows = found.operations[(found.operations["request"] == request) & has_time(found.operations)]
+    operations = found.operations
+    rows = operations[(operations["request"] == request) & has_time(operations)]
     call_end = dict(zip(found.launches["call"], found.launches["end_ns"], strict=True))
     begun = rows.groupby("call")["start_ns"].min().to_dict()
     work = []
@@ -274,7 +273,7 @@ def naive(found: Attributed, request: int) -> list[int]:
     return parts
 
 
-@random_trace(100)
+@random_trace(60)
 def test_parts_are_what_a_naive_loop_finds(requests: Requests, work: list[Launch]) -> None:
     with example(requests, work) as one:
         ledger = gpu_ledger(one.found)
@@ -284,7 +283,7 @@ def test_parts_are_what_a_naive_loop_finds(requests: Requests, work: list[Launch
         assert ledger[list(GPU_PARTS)].to_numpy().tolist() == expected
 
 
-@random_trace(40)
+@random_trace()
 def test_every_device_adds_up_by_itself(requests: Requests, work: list[Launch]) -> None:
     with example(requests, work) as one:
         by_device = gpu_ledger_by_device(one.found)
@@ -297,16 +296,11 @@ def test_every_device_adds_up_by_itself(requests: Requests, work: list[Launch]) 
         assert (together <= busy["sum"]).all()
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    requests=st.lists(spans, max_size=4),
-    work=st.lists(launches, max_size=14),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_order_of_rows_does_not_matter(requests: Requests, work: list[Launch], seed: int) -> None:
+@random_trace()
+def test_order_of_rows_does_not_matter(requests: Requests, work: list[Launch]) -> None:
     with example(requests, work) as one:
         tables = ("launches", "kernels", "memcpys", "memsets", "graph_launches")
-        shuffled = {name: getattr(one.found, name).sample(frac=1, random_state=seed) for name in tables}
+        shuffled = {name: getattr(one.found, name).sample(frac=1, random_state=SEED) for name in tables}
         other = replace(one.found, **shuffled)
         pd.testing.assert_frame_equal(gpu_ledger(other), gpu_ledger(one.found))
         pd.testing.assert_frame_equal(gpu_ledger_by_device(other), gpu_ledger_by_device(one.found))

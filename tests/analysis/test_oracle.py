@@ -3,19 +3,28 @@
 NVIDIA's whole reports, cell by cell, are compared in `tests/analysis/nvidia`.
 """
 
-import gzip
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from analysis.attribute import RangeSelector, attribute
+from analysis.attribute import Attributed, RangeSelector, attribute
 from analysis.nvidia import cuda_gpu_kern_gb_sum
 from analysis.scrub import scrub
 from analysis.tables import CountedTrace, TraceLabel, kernels_table, requests_table
 from analysis.trace import read_trace
 from contract import NVTX_DOMAIN, RangeName, TraceMode
-from tests.analysis.nvidia.oracle import assert_every_cell, projection, rows_of, stats, texts
+from tests.analysis.nvidia.oracle import (
+    assert_every_cell,
+    projection,
+    read_once,
+    rows_of,
+    stats,
+    stats_of_one,
+    texts,
+    unpack_once,
+)
 from tests.analysis.nvidia.traits import seen_by_nsys
 from tests.analysis.trace_file import EXAMPLES
 
@@ -25,26 +34,32 @@ ROOT = Path(__file__).resolve().parents[2]
 REFERENCES = sorted((ROOT / "profiles" / "reference").glob("**/*.sqlite.gz"))
 TRACES = [*EXAMPLES.values(), *REFERENCES]
 
-every_trace = pytest.mark.parametrize("packed", TRACES, ids=lambda path: f"{path.parent.name}-{path.name}")
+# Each strategy and mode once, of the smallest model, and the foreign ones.
+SMALL = [*EXAMPLES.values(), *(path for path in REFERENCES if path.parent.name.startswith("bert-tiny"))]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("unpacked")
+def named(path: Path) -> str:
+    return f"{path.parent.name}-{path.name}"
+
+
+every_trace = pytest.mark.parametrize("packed", TRACES, ids=named)
+every_kind_of_trace = pytest.mark.parametrize("packed", SMALL, ids=named)
 
 
 @pytest.fixture
-def unpacked(packed: Path, folder: Path) -> Path:
+def unpacked(packed: Path) -> Path:
     """A copy that nsys may write beside; made once, so that nsys is asked once."""
-    path = folder / packed.parent.name / packed.name.removesuffix(".gz")
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(gzip.decompress(packed.read_bytes()))
-    return path
+    return unpack_once(packed)
 
 
 def range_of(packed: Path) -> RangeSelector:
     return RangeSelector("forward", "") if packed in EXAMPLES.values() else RangeSelector()
+
+
+@cache
+def attributed_once(packed: Path, unpacked: Path) -> Attributed:
+    """The requests of a bundled trace, to look at and not to change."""
+    return attribute(read_once(unpacked), range_of(packed))
 
 
 def range_title(packed: Path) -> str:
@@ -62,8 +77,7 @@ def kernels_of_requests(packed: Path, unpacked: Path) -> pd.DataFrame:
 
 @every_trace
 def test_kernels_belong_to_the_ranges_that_nsys_puts_them_in(packed: Path, unpacked: Path) -> None:
-    trace = read_trace(unpacked)
-    found = attribute(trace, range_of(packed))
+    found = attributed_once(packed, unpacked)
     theirs = kernels_of_requests(packed, unpacked)
     if theirs.empty:
         assert found.kernels.empty
@@ -77,8 +91,7 @@ def test_kernels_belong_to_the_ranges_that_nsys_puts_them_in(packed: Path, unpac
 
 @every_trace
 def test_gpu_span_is_nsys_own_projection(packed: Path, unpacked: Path) -> None:
-    trace = read_trace(unpacked)
-    trace = seen_by_nsys(trace, "nvtx_gpu_proj_trace")
+    trace = seen_by_nsys(read_once(unpacked), "nvtx_gpu_proj_trace")
     found = attribute(trace, range_of(packed))
     rows = found.operations.groupby("request").agg(first=("start_ns", "min"), last=("end_ns", "max"))
     theirs = projection(unpacked)
@@ -95,8 +108,8 @@ def test_gpu_span_is_nsys_own_projection(packed: Path, unpacked: Path) -> None:
 
 @every_trace
 def test_tables_add_up_to_nsys_own_totals(packed: Path, unpacked: Path) -> None:
-    trace = read_trace(unpacked)
-    found = attribute(trace, range_of(packed))
+    trace = read_once(unpacked)
+    found = attributed_once(packed, unpacked)
     one = CountedTrace(TraceLabel("x", TraceMode.NODE), found, trace.has_gpu_work)
     requests, kernels = requests_table([one]), kernels_table([one])
     if requests["kernels"].isna().any():
@@ -107,7 +120,7 @@ def test_tables_add_up_to_nsys_own_totals(packed: Path, unpacked: Path) -> None:
     assert total_us == pytest.approx(mine["Total Time (ns)"].sum() / 1000)
 
 
-@every_trace
+@every_kind_of_trace
 def test_nsys_says_the_same_of_a_scrubbed_trace(unpacked: Path, tmp_path: Path) -> None:
     before = texts(unpacked)
     clean = tmp_path / unpacked.name
@@ -115,18 +128,19 @@ def test_nsys_says_the_same_of_a_scrubbed_trace(unpacked: Path, tmp_path: Path) 
     after = texts(clean)
     for report, text in before.items():
         pd.testing.assert_frame_equal(rows_of(after[report]), rows_of(text))
-    assert any(map(len, map(rows_of, before.values()))) or not read_trace(unpacked).has_gpu_work
+    assert any(map(len, map(rows_of, before.values()))) or not read_once(unpacked).has_gpu_work
 
 
-@every_trace
+@every_kind_of_trace
 def test_nsys_agrees_on_a_trace_cut_to_its_requests(packed: Path, unpacked: Path, tmp_path: Path) -> None:
     clean = tmp_path / "clean.sqlite"
     clean.write_bytes(scrub(unpacked, only_requests=True, selector=range_of(packed)))
-    theirs, ours = stats(clean, "cuda_gpu_kern_gb_sum"), cuda_gpu_kern_gb_sum(read_trace(clean))
+    cut = read_trace(clean)
+    theirs, ours = stats_of_one(clean, "cuda_gpu_kern_gb_sum"), cuda_gpu_kern_gb_sum(cut)
     assert_every_cell(ours, theirs)
     if theirs.empty:
         return
-    whole, kept = (attribute(read_trace(path), range_of(packed)) for path in (unpacked, clean))
+    whole, kept = attributed_once(packed, unpacked), attribute(cut, range_of(packed))
     pd.testing.assert_frame_equal(
         whole.kernels.drop(columns=["call", "name"]), kept.kernels.drop(columns=["call", "name"])
     )

@@ -4,16 +4,18 @@ They have several processes, threads, devices and streams, nested and overlappin
 work, work without calls, and times before the session's start.
 """
 
+import random
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from analysis.attribute import Attributed, RangeSelector, attribute, count_by_request
@@ -42,6 +44,10 @@ INSIDE = """
     JOIN StringIds AS s ON s.id = n.textId
     WHERE s.value = 'request' AND n.eventType = 59
 """
+
+SEED = random.SystemRandom().randrange(2**32)
+"""One for all tests of a run: they are given the same traces, so that each is built and read once."""
+FOLDER = tempfile.TemporaryDirectory()
 
 times = st.integers(-300, 300)
 places = st.tuples(st.integers(0, 1), st.integers(0, 1))  # process and thread
@@ -139,16 +145,21 @@ def build(path: Path, requests: list[tuple[tuple[int, int], int, int]], work: li
 
 @contextmanager
 def example(requests: list[tuple[tuple[int, int], int, int]], work: list[Launch]) -> Iterator[Example]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = build(Path(folder) / "t.sqlite", requests, work)
-        trace = read_trace(path)
-        yield Example(path, trace, attribute(trace, RangeSelector()))
+    """A trace to look at and not to change: other tests look at it, too."""
+    yield _example(tuple(requests), tuple(work))
+
+
+@lru_cache(maxsize=200)
+def _example(requests: tuple[tuple[tuple[int, int], int, int], ...], work: tuple[Launch, ...]) -> Example:
+    path = build(Path(tempfile.mkdtemp(dir=FOLDER.name)) / "t.sqlite", list(requests), list(work))
+    trace = read_trace(path)
+    return Example(path, trace, attribute(trace, RangeSelector()))
 
 
 def random_trace(examples: int = 30) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a test the parts of `examples` random traces."""
     given_parts = given(requests=st.lists(spans, max_size=5), work=st.lists(launches, max_size=14))
-    return lambda test: settings(max_examples=examples, deadline=None)(given_parts(test))
+    return lambda test: seed(SEED)(settings(max_examples=examples, deadline=None)(given_parts(test)))
 
 
 Requests = list[tuple[tuple[int, int], int, int]]

@@ -16,6 +16,7 @@ from analysis.case import analyse_case
 from analysis.report import gather, render
 from scripts.build_report import main
 from tests.analysis.report_samples import latency_record, write_preflight, write_record, write_tables
+from tests.in_process import in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "tests/data/traces"
@@ -33,6 +34,12 @@ def results(root: Path, *models: str) -> Path:
         write_record(root, record)
         write_tables(root, record["case"]["name"])
     write_preflight(root)
+    return root
+
+
+def untraced(root: Path) -> Path:
+    """A case that was measured only: its report has fewer figures to draw."""
+    write_record(root, latency_record())
     return root
 
 
@@ -66,41 +73,53 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_it_writes_page_markdown_json_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments(results(tmp_path, "gpt2"))) == 0
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The report of a whole case beside a broken one and an empty folder, and what the run said."""
+    data = results(tmp_path_factory.mktemp("built"), "gpt2")
+    for name in ("cut", "empty"):
+        (data / "latency" / name).mkdir()
+    (data / "latency" / "cut" / "latency.json").write_text('{"schema_version": 1', encoding="utf-8")
+    return data, run(data)
+
+
+def test_it_writes_page_markdown_json_and_figures(
+    built: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    data, done = built
+    assert done.returncode == 0
     expected = {"report.html", "report.md", "report.json"}
     name = "gpt2-float32-p50-m1024"
     expected |= {f"figures/{name}.{figure}.{kind}" for figure in FIGURES for kind in ("svg", "png")}
-    assert set(files_of(tmp_path)) == expected
-    assert "report.html" in capsys.readouterr().out
+    assert set(files_of(data)) == expected
+    assert "report.html" in done.stdout
 
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     first, second = (
-        results(tmp_path / "first", "a", "b"),
-        results(tmp_path / "elsewhere" / "second", "a", "b"),
+        untraced(results(tmp_path / "first", "a")),
+        untraced(results(tmp_path / "elsewhere" / "second", "a")),
     )
     assert run(first, PYTHONHASHSEED="1", TZ="UTC").returncode == 0
     assert run(second, PYTHONHASHSEED="2", TZ="Asia/Tokyo").returncode == 0
     assert files_of(first) == files_of(second)
 
 
-def test_nothing_of_the_machine_is_in_the_report(tmp_path: Path) -> None:
-    data = results(tmp_path, "gpt2")
-    (data / "latency" / "cut").mkdir()
-    assert main(arguments(data)) == 0
+def test_nothing_of_the_machine_is_in_the_report(
+    built: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    data, _ = built
     for name in ("report.html", "report.md", "report.json"):
-        assert str(tmp_path) not in (data / name).read_text(encoding="utf-8")
+        assert str(data) not in (data / name).read_text(encoding="utf-8")
 
 
-def test_a_broken_case_is_one_warning_and_the_report_stands(tmp_path: Path) -> None:
-    data = results(tmp_path, "gpt2")
-    (data / "latency" / "cut").mkdir()
-    (data / "latency" / "cut" / "latency.json").write_text('{"schema_version": 1', encoding="utf-8")
-    done = run(data)
-    assert done.returncode == 0
-    assert done.stderr.startswith("warning: latency/cut/latency.json: not valid JSON")
-    assert len(done.stderr.splitlines()) == 1
+def test_a_broken_case_is_one_warning_and_the_report_stands(
+    built: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    data, done = built
+    cut, empty = done.stderr.splitlines()
+    assert cut.startswith("warning: latency/cut/latency.json: not valid JSON")
+    assert empty.startswith("warning: latency/empty/latency.json: cannot be read")
     assert (data / "report.html").exists()
 
 
@@ -117,11 +136,11 @@ def test_with_nothing_readable_it_is_one_line_and_exit_code_2(
     tmp_path: Path, content: str, reason: str
 ) -> None:
     write_record(tmp_path, latency_record(), "case").write_text(content, encoding="utf-8")
-    done = run(tmp_path)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("error: latency/case/latency.json: ")
-    assert reason in done.stderr
+    done = in_process(main, *arguments(tmp_path), log=True)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert done.err.startswith("error: latency/case/latency.json: ")
+    assert reason in done.err
     assert files_of(tmp_path) == {}
 
 
@@ -133,17 +152,17 @@ def test_a_missing_folder_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 
 
 def test_an_output_that_is_no_folder_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    data = results(tmp_path / "data", "gpt2")
+    data = untraced(tmp_path / "data")
     taken = tmp_path / "taken"
     taken.write_text("mine", encoding="utf-8")
-    done = run(data, taken / "below")
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
+    done = in_process(main, *arguments(data, taken / "below"), log=True)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
     assert taken.read_text(encoding="utf-8") == "mine"
 
 
 def test_a_full_disk_leaves_the_old_report(tmp_path: Path) -> None:
-    data = results(tmp_path, "gpt2")
+    data = untraced(tmp_path)
     (data / "report.html").write_text("old", encoding="utf-8")
     program = [sys.executable, str(ROOT / "scripts/build_report.py"), *arguments(data)]
     script = f"ulimit -f 20; exec {shlex.join(program)}"

@@ -30,7 +30,9 @@ class TraceFile:
         self.schema = schema
         self._tables = SCHEMAS[schema]
         self._connection = sqlite3.connect(path)
+        self._connection.execute("PRAGMA synchronous = OFF")  # nothing of it outlives the test
         self._created: set[str] = set()
+        self._columns: dict[str, list[tuple[str, bool]]] = {}
         self._strings: dict[str, int] = {}
         self._next_correlation = 1
         about = "EXPORT_META_DATA" if schema == "3.0.0" else "META_DATA_EXPORT"
@@ -47,6 +49,7 @@ class TraceFile:
         return self.path
 
     def execute(self, sql: str) -> None:
+        self._columns.clear()
         self._connection.execute(sql)
 
     def insert(self, table: str, **values: Value) -> None:
@@ -54,9 +57,12 @@ class TraceFile:
         if table not in self._created:
             self._connection.execute(f"CREATE TABLE {table} ({self._tables[table]})")
             self._created.add(table)
-        about = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
-        known = {row[1] for row in about}
-        filled = {row[1]: 0 for row in about if row[3]} | {k: v for k, v in values.items() if k in known}
+        if table not in self._columns:
+            about = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
+            self._columns[table] = [(row[1], bool(row[3])) for row in about]
+        known = {name for name, _ in self._columns[table]}
+        required: dict[str, Value] = {name: 0 for name, needed in self._columns[table] if needed}
+        filled = required | {k: v for k, v in values.items() if k in known}
         names = ", ".join(f'"{name}"' for name in filled)
         marks = ", ".join("?" * len(filled))
         self._connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(filled.values()))

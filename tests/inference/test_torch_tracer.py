@@ -34,6 +34,11 @@ def _baseline(*arguments: str) -> Ran:
 
 
 def _graph(*arguments: str) -> Ran:
+    strategies = [strategy for strategy in Strategy if strategy is not Strategy.EAGER]
+    return in_process(lambda argv: run("as run_graph", strategies, argv), *SMALL, *arguments)
+
+
+def _process(*arguments: str) -> Ran:
     command = [sys.executable, "-m", "scripts.run_graph", *SMALL, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     return Ran(done.returncode, done.stdout, done.stderr)
@@ -61,7 +66,7 @@ def test_a_program_that_fails_leaves_no_trace_and_ends_in_order(tmp_path: Path) 
     # A profiler that is still on at the end of the process would make it a segmentation fault.
     trace, record = tmp_path / "t.json.gz", tmp_path / "t.json"
     options = ["--tracer", "torch", "--trace", str(trace), "--record", str(record)]
-    done = _graph(*options, "--prompt-length", "5000")
+    done = _process(*options, "--prompt-length", "5000")
     assert done.code == 2
     assert done.err.splitlines()[-1].startswith("error: prompt length 5000")
     assert list(tmp_path.iterdir()) == []

@@ -20,6 +20,9 @@ CASE = "bert-tiny-float32-p50-m128"
 NO_NSYS = "/absent/nsys"
 SMALL = ("strategies=[eager, graph]", "traced_strategies=[eager, graph]")
 
+GRAPH = ("traced_strategies=[graph]",)
+REAL = ("runs=3", "warmup_s=0", "weights=random", "strategies=[eager, graph]", "traced_requests=2")
+
 
 @dataclass(frozen=True)
 class Project:
@@ -100,6 +103,31 @@ def finished_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
     done = project.run()
     assert done.returncode == 0, done.stderr
     return project
+
+
+def run_real(
+    folder: Path, *arguments: str, config: tuple[str, ...] = (), **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the project's own Snakefile and programs, with results in `folder`: nothing is a stand-in."""
+    snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
+    return subprocess.run(
+        [*snakemake, *arguments, "--config", *REAL, *config],
+        cwd=folder,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", **environ},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the real pipeline ran from configuration to report once, traced by nsys."""
+    folder = tmp_path_factory.mktemp("real")
+    done = run_real(folder, config=GRAPH)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 @pytest.fixture

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 
 from analysis.chrome_trace import read_chrome_trace
-from tests.pipeline.conftest import CASE, NO_NSYS, ROOT, SMALL, Project
+from tests.pipeline.conftest import CASE, NO_NSYS, SMALL, Project, run_real
 
 TORCH = (*SMALL, "profiler=torch")
 TRACES = [f"{name}.node.{suffix}" for name in ("eager", "graph") for suffix in ("json", "json.gz")]
@@ -85,19 +83,16 @@ def test_a_program_that_hangs_is_ended(fresh: Project) -> None:
     assert not Path("/proc", fresh.path("running").read_text()).exists()
 
 
-def test_config_to_report_for_real(tmp_path: Path) -> None:
-    config = ("runs=3", "warmup_s=0", "weights=random", "traced_requests=2", *TORCH)
-    snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
-    done = subprocess.run(
-        [*snakemake, "--config", *config],
-        cwd=tmp_path,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "LAUNCHGAP_NSYS": NO_NSYS},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+@pytest.mark.nsys
+def test_config_to_report_for_real(real: Path, tmp_path: Path) -> None:
+    """Begins with what was measured for the test of nsys: measuring knows nothing of tracers."""
+    for name in ("results/latency", ".snakemake"):
+        shutil.copytree(real / name, tmp_path / name)
+    shutil.copy2(real / "results/preflight.json", tmp_path / "results")
+    config = ("traced_strategies=[eager, graph]", "profiler=torch")
+    done = run_real(tmp_path, config=config, LAUNCHGAP_NSYS=NO_NSYS)
     assert done.returncode == 0, done.stderr
+    assert "measure" not in done.stderr.partition("Job stats:")[2].partition("total")[0]
     with (tmp_path / f"results/tables/{CASE}/requests.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["strategy"], row["trace_mode"]) for row in rows] == [("eager", "node")] * 2 + [

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from commandline import run_command
 from scripts.calibrate import main
-
-ROOT = Path(__file__).parents[2]
-
-
-def calibrate(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "scripts.calibrate", *words]
-    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(
-        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False
-    )
+from tests.scripts.as_main import as_main
 
 
 @pytest.mark.parametrize(
@@ -41,10 +29,11 @@ def test_a_mistake_is_refused_in_one_line(
     check_line(told.err, complaint, tmp_path)
 
 
-def test_no_gpu_is_one_line(tmp_path: Path) -> None:
-    ran = calibrate("-o", str(tmp_path / "folder" / "calibration.json"))
-    assert (ran.returncode, ran.stdout) == (2, "")
-    check_line(ran.stderr, "sees no GPU", tmp_path)
+def test_no_gpu_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    ran = as_main("scripts/calibrate.py", "-o", tmp_path / "folder" / "calibration.json")
+    assert (ran.code, ran.out) == (2, "")
+    check_line(ran.err, "sees no GPU", tmp_path)
 
 
 def check_line(told: str, complaint: str, tmp_path: Path) -> None:

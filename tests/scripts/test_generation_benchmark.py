@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,8 @@ from contract import LaunchgapError, read_record
 from scripts.generation_benchmark import main
 from tests.in_process import in_process
 from tests.inference.tiny_models import tiny
+from tests.scripts.as_main import as_main
 
-ROOT = Path(__file__).parents[2]
 QUICK = ["--device", "cpu", "--runs", "2", "--prompt-length", "8", "--new-tokens", "6"]
 
 
@@ -112,15 +110,11 @@ def test_what_fails_or_was_named_and_is_missing_leaves_the_others_and_exits_2(
     assert main([*arguments, "--allow-partial"]) == 0
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "scripts/generation_benchmark.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-
-
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    done = _run("--device", "cpu", "--new-tokens", "0", "--output-dir", str(tmp_path / "out"))
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == ["error: argument --new-tokens: 0 is below 1; see --help"]
+    options = ("--device", "cpu", "--new-tokens", "0", "--output-dir", tmp_path / "out")
+    done = as_main("scripts/generation_benchmark.py", *options)
+    assert done.code == 2
+    assert done.err.splitlines() == ["error: argument --new-tokens: 0 is below 1; see --help"]
 
 
 def test_an_output_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from tests.analysis.commands.run_command import ROOT, Ran, analysis, analysis_pr
 from tests.analysis.trace_file import EXAMPLES, TraceFile
 
 REFERENCE = ROOT / "profiles" / "reference"
-CASE = REFERENCE / "gpt2-float32-p50-m1024"
+GPT2 = REFERENCE / "gpt2-float32-p50-m1024"
+CASE = REFERENCE / "bert-tiny-float32-p50-m512"
 EAGER, GRAPH = CASE / "eager.node.sqlite.gz", CASE / "graph.graph.sqlite.gz"
 TORCH = ROOT / "tests/data/chrome/h200-gpt2-fp32-eager.torch.json.gz"
 ESCAPE = "\x1b[31m\x1b]0;title\x07"
@@ -49,8 +50,8 @@ def with_floor(folder: Path, floor_ms: float | None) -> Path:
 @pytest.mark.parametrize(
     "words",
     [
-        (EAGER,),
-        (GRAPH,),
+        (GPT2 / EAGER.name,),
+        (GPT2 / GRAPH.name,),
         (EXAMPLES["eager.node"], "--range", "forward"),
         (EXAMPLES["graph.node"], "--range", "forward", "--domain", ""),
         (TORCH,),
@@ -195,7 +196,7 @@ def test_a_latency_record_without_a_floor_or_of_another_case(tmp_path: Path) -> 
     ran = ledger(EAGER, "--latency", with_floor(tmp_path, None), "--format", "csv")
     assert ran.code == 0
     assert "tells no floor" in ran.err
-    other = REFERENCE / "bert-tiny-float32-p50-m512" / "latency.json"
+    other = GPT2 / "latency.json"
     assert "give the latency record of the same case" in ledger(EAGER, "--latency", other).complaint
     assert "not a latency record" in ledger(EAGER, "--latency", CASE / "eager.node.json").complaint
 
@@ -203,8 +204,7 @@ def test_a_latency_record_without_a_floor_or_of_another_case(tmp_path: Path) -> 
 def test_traces_in_the_wrong_place_or_of_other_models() -> None:
     assert "replay no graph" in ledger(EAGER, "--graph", EAGER).complaint
     assert "give the trace of the eager run" in ledger(GRAPH, "--graph", GRAPH).complaint
-    bert = REFERENCE / "bert-tiny-float32-p50-m512" / "graph.graph.sqlite.gz"
-    assert "give two traces of one model" in ledger(EAGER, "--graph", bert).complaint
+    assert "give two traces of one model" in ledger(EAGER, "--graph", GPT2 / GRAPH.name).complaint
 
 
 def test_a_trace_without_gpu_work(tmp_path: Path) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from analysis.trace import Trace, read_trace
+from analysis.trace import Trace
 from tests.analysis.nvidia.hard_cases import CASES, build
+from tests.analysis.nvidia.oracle import read_once, unpack_once
 from tests.analysis.trace_file import EXAMPLES, LATEST
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,32 +26,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def unpacked(folder: Path) -> dict[str, Path]:
+def unpacked() -> dict[str, Path]:
     """The three example traces by name, the same files as `path` gives."""
-    return {name: _unpack(packed, folder) for name, packed in EXAMPLES.items()}
+    return {name: unpack_once(packed) for name, packed in EXAMPLES.items()}
 
 
 @pytest.fixture(scope="session", params=[*BUNDLED, *BUILT])
 def path(request: pytest.FixtureRequest, folder: Path) -> Path:
     """A trace that nsys may write beside; made once, so that nsys is asked once for all tests."""
     if request.param in BUNDLED:
-        return _unpack(BUNDLED[request.param], folder)
+        return unpack_once(BUNDLED[request.param])
     name, schema = BUILT[request.param]
     return build(CASES[name], folder / f"{name}-{schema}.sqlite", schema)
 
 
 @pytest.fixture(scope="session")
 def trace(path: Path) -> Trace:
-    return _read(path)
-
-
-def _unpack(packed: Path, folder: Path) -> Path:
-    path = folder / f"{packed.parent.name}-{packed.name.removesuffix('.gz')}"
-    if not path.exists():
-        path.write_bytes(gzip.decompress(packed.read_bytes()))
-    return path
-
-
-@cache
-def _read(path: Path) -> Trace:
-    return read_trace(path)
+    return read_once(path)

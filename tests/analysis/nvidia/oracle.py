@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Hashable, Sequence
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
+from analysis.trace import Trace, read_trace
 from nsight.install import Nsys, find_nsys
 
 # Names of nsys 2023 and newer, and what 2022.4 calls the same; None: it has nothing of the kind.
@@ -39,6 +42,25 @@ _BLOCK = re.compile(r"^Processing \[.*\] with \[(.*?)\](?:\(.*\))?\.\.\.[ \t]*$"
 
 class Refused(Exception):
     """nsys printed something that is neither a table nor that there is no data."""
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()
+
+
+@cache
+def unpack_once(packed: Path) -> Path:
+    """A copy of a bundled trace that nsys may write beside, the same for all tests of a run."""
+    path = Path(_folder().name) / f"{packed.parent.name}-{packed.name.removesuffix('.gz')}"
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    return path
+
+
+@cache
+def read_once(path: Path) -> Trace:
+    """A trace to look at and not to change."""
+    return read_trace(path)
 
 
 @cache
@@ -105,6 +127,15 @@ def texts(path: Path) -> dict[str, str]:
 def stats(path: Path, report: str) -> pd.DataFrame:
     """A report of nsys on a file, every cell a string."""
     return rows_of(texts(path)[report])
+
+
+def stats_of_one(path: Path, report: str) -> pd.DataFrame:
+    """The same of a file that no other report is asked of."""
+    printed = run(
+        "stats", "--format", "csv", "--force-export=false", "--report", str(own_name(report)), str(path)
+    )
+    ((_, text),) = tables(printed)
+    return rows_of(text)
 
 
 def projection(path: Path) -> pd.DataFrame:
