@@ -422,8 +422,8 @@ def test_fifty_cases_keep_the_page_in_order(tmp_path: Path) -> None:
     html = render_html(dataclasses.replace(data, cases=tuple(copies)))
     ids = Counter(re.findall(r' id="([^"]+)"', html))
     assert max(ids.values()) == 1
-    assert {f"case-{number}-measured" for number in range(1, 21)} <= set(ids)
-    assert "20 of 20 cases clear the 30 % criterion" in html
-    assert [html.index(f'href="#case-{one}">') for one in (1, 10, 20)] == sorted(
-        html.index(f'href="#case-{one}">') for one in (1, 10, 20)
+    assert {f"case-{number}-measured" for number in range(1, 51)} <= set(ids)
+    assert "50 of 50 cases clear the 30 % criterion" in html
+    assert [html.index(f'href="#case-{one}">') for one in (1, 10, 50)] == sorted(
+        html.index(f'href="#case-{one}">') for one in (1, 10, 50)
     )
