@@ -22,6 +22,9 @@ SQLITE_NAME = "trace.sqlite"
 # What nsys says of itself while all is well: neither the reason of a failure nor worth a line in the log.
 _CHATTER = ("Try '", "usage:", "Generat", "[1/1]", "Exporting ", "WARNING:", "Collecting", "The target app")
 
+# nsys 2022.4 could not talk to the agent that it had just started: seen now and then on busy machines.
+_NEVER_BEGAN = ("Local Endpoint is not available", "Agent launcher failed")
+
 # With less than this nsys cannot write even the smallest report.
 _FULL_BYTES = 4 * 1024**2
 
@@ -67,7 +70,11 @@ def record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str,
 def _record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Path:
     report, sqlite = folder / REPORT_NAME, folder / SQLITE_NAME
     profile = profile_command(nsys, report, traced.program, traced.trace_mode, traced.trace_cuda)
-    _check_profile(_run(profile, traced, folder, environ), report)
+    finished = _run(profile, traced, folder, environ)
+    if finished.exit_code and any(words in finished.stdout + finished.stderr for words in _NEVER_BEGAN):
+        log.warning("nsys did not find its own agent, so nothing ran; trying once more")
+        finished = _run(profile, traced, folder, environ)
+    _check_profile(finished, report)
     exported = _run(export_command(nsys, report, sqlite), traced, folder, environ)
     if exported.exit_code or not sqlite.exists():
         raise NsysFailed(f"nsys export: {_told(exported)}; export the report with a newer Nsight Systems")

@@ -139,6 +139,24 @@ def test_what_nsys_can_do_wrong(
     assert type(caught.value) is error
 
 
+@pytest.mark.parametrize(
+    ("said", "tries", "error"),
+    [
+        ("[tag_message*] = Local Endpoint is not available.", 2, "Local Endpoint"),
+        ("Agent launcher failed.", 2, "Agent launcher failed"),
+        ("unrecognised option", 1, "unrecognised option"),
+    ],
+)
+def test_an_agent_that_was_not_found_is_looked_for_once_more(
+    fake_nsys: FakeNsys, traced: MakeTraced, folder: Path, said: str, tries: int, error: str
+) -> None:
+    # A stand-in, since the real nsys fails like this by chance alone.
+    nsys = fake_nsys(f'echo try >> "{folder.parent}/tries"; echo "{said}" >&2; exit 1')
+    with pytest.raises(NsysFailed, match=error):
+        record_trace(nsys, traced("ok"), folder, os.environ)
+    assert (folder.parent / "tries").read_text().split() == ["try"] * tries
+
+
 def test_export_that_fails(fake_nsys: FakeNsys, traced: MakeTraced, folder: Path) -> None:
     nsys = fake_nsys('[ -n "$report" ] && touch "$report" || { echo "schema is too new" >&2; exit 1; }')
     with pytest.raises(NsysFailed, match="nsys export: 'schema is too new'"):
