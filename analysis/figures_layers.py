@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -23,8 +22,7 @@ from analysis.figures_style import (
     figure_parameters,
     margin_text,
     new_figure,
-    render_png,
-    render_svg,
+    render_as,
     shorten_middle,
     strategy_style,
 )
@@ -44,11 +42,7 @@ _AXES = (("gpu_us", "GPU time per request, microseconds", "us"), ("launches", "l
 
 def figure_bytes(picture: LayersPicture, suffix: str) -> bytes:
     """The picture as .svg or .png; equal pictures give equal bytes."""
-    with warnings.catch_warnings():
-        # A name that no font has letters for is drawn as boxes, which says it well enough.
-        warnings.filterwarnings("ignore", message="Glyph")
-        figure = layers_figure(picture)
-        return render_png(figure) if suffix == ".png" else render_svg(figure)
+    return render_as(suffix, lambda: layers_figure(picture))
 
 
 def layers_figure(picture: LayersPicture, width_in: float = WIDE_IN) -> Figure:

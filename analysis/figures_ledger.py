@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -21,8 +20,7 @@ from analysis.figures_style import (
     figure_parameters,
     margin_text,
     new_figure,
-    render_png,
-    render_svg,
+    render_as,
     strategy_style,
 )
 from analysis.waterfall import Picture, Waterfall
@@ -42,11 +40,7 @@ _FLOOR = " · dashed line: the floor, the time to read the weights once"
 
 def figure_bytes(picture: Picture, suffix: str) -> bytes:
     """The picture as .svg or .png; equal pictures give equal bytes."""
-    with warnings.catch_warnings():
-        # A name that no font has letters for is drawn as boxes, which says it well enough.
-        warnings.filterwarnings("ignore", message="Glyph")
-        figure = ledger_waterfall(picture)
-        return render_png(figure) if suffix == ".png" else render_svg(figure)
+    return render_as(suffix, lambda: ledger_waterfall(picture))
 
 
 def ledger_waterfall(picture: Picture, width_in: float = WIDE_IN) -> Figure:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -182,6 +183,15 @@ def render_svg(figure: Figure, text_as_outlines: bool = True) -> bytes:
 def render_png(figure: Figure, dpi: int = 160) -> bytes:
     """The figure as PNG at `dpi` dots per inch, without the version of the software that drew it."""
     return _render(figure, "png", {"Software": None}, dpi, {})
+
+
+def render_as(suffix: str, draw: Callable[[], Figure]) -> bytes:
+    """What `draw` gives as .svg or .png, for figures with names from foreign traces."""
+    with warnings.catch_warnings():
+        # A name that no font has letters for is drawn as boxes, which says it well enough.
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure = draw()
+        return render_png(figure) if suffix == ".png" else render_svg(figure)
 
 
 def _render(

@@ -50,7 +50,7 @@ def gpu_ledger(attributed: Attributed) -> pd.DataFrame:
     of another kind than the known launches counts as one that ended in time.
     """
     requests = len(attributed.requests)
-    table = _ledger(attributed, _work(attributed), np.arange(requests), "request")
+    table = _ledger(attributed, timed_work(attributed), np.arange(requests), "request")
     return table[list(LEDGER_COLUMNS)]
 
 
@@ -60,7 +60,7 @@ def gpu_ledger_by_device(attributed: Attributed) -> pd.DataFrame:
     One row per request and device; devices are those that worked in any request, each for one process. Each
     row adds up to the range by itself.
     """
-    work = _work(attributed)
+    work = timed_work(attributed)
     place = ["process", "device"]
     devices = work[place].drop_duplicates().sort_values(place, ignore_index=True)
     requests = len(attributed.requests)
@@ -94,7 +94,7 @@ def bounds_of(requests: pd.DataFrame) -> tuple[IntArray, IntArray]:
     return first, np.maximum(first, requests["end_ns"].to_numpy(dtype=np.int64))
 
 
-def _work(attributed: Attributed) -> pd.DataFrame:
+def timed_work(attributed: Attributed) -> pd.DataFrame:
     """GPU operations with a time: request, process, device, start_ns, end_ns, submitted_ns.
 
     `submitted_ns` is when the host was through with the operation: the end of its call, or the beginning of

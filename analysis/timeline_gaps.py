@@ -7,11 +7,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from analysis.attribute import Attributed, IntArray, has_time
-from analysis.ledger import bounds_of
-from analysis.schema import HOST_DEVICE
-
-_ALWAYS = np.iinfo(np.int64).min
+from analysis.attribute import Attributed
+from analysis.ledger import bounds_of, timed_work
 
 
 class GapKind(StrEnum):
@@ -33,7 +30,11 @@ class Gap:
 def gaps_of_request(attributed: Attributed, request: int) -> tuple[Gap, ...]:
     """Every gap of a request in order of time: what `gpu_ledger` sums up and counts, by its very rule."""
     first, last = (int(edge[request]) for edge in bounds_of(attributed.requests))
-    start, end, submitted = _work(attributed, request)
+    work = timed_work(attributed)
+    work = work[work["request"] == request]
+    start, end, submitted = (
+        work[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns", "submitted_ns")
+    )
     low, high = np.maximum(start, first), np.minimum(end, last)
     inside = (low < high) | ((low == high) & (start == end))
     low, high, submitted = low[inside], high[inside], submitted[inside]
@@ -50,20 +51,3 @@ def gaps_of_request(attributed: Attributed, request: int) -> tuple[Gap, ...]:
         )
         for place in places
     )
-
-
-def _work(attributed: Attributed, request: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Start, end and end of the call of each operation that has a time; shape (n,) each.
-
-    The call of an operation that another one of the same call was there before counts as ended long ago, as
-    does a call that is no known launch.
-    """
-    found = attributed.operations
-    found = found[(found["request"] == request) & has_time(found) & (found["device"] != HOST_DEVICE)]
-    calls = attributed.launches.drop_duplicates("call").set_index("call")["end_ns"]
-    known = found["call"].isin(calls.index).to_numpy()
-    submitted = found["call"].map(calls).where(known, _ALWAYS).to_numpy(dtype=np.int64)
-    start = found["start_ns"].to_numpy(dtype=np.int64)
-    first = found.groupby("call")["start_ns"].transform("min").to_numpy(dtype=np.int64)
-    end = np.maximum(start, found["end_ns"].to_numpy(dtype=np.int64))
-    return start, end, np.where(start > first, _ALWAYS, submitted)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel
 
 from contract import CorrectnessFields, LaunchgapError, Strategy, StrategyFields
 from inference import correctness
@@ -26,7 +25,7 @@ from inference.backends import Backend
 from inference.case import ReadyCase
 from inference.loading import float32_copy
 from inference.peers import compilers_reset
-from inference.prepare import prepare
+from inference.prepare import prepare_case
 from inference.request import RequestTimes, random_prompt, run_request
 from inference.strategies import ForwardStrategy
 
@@ -84,7 +83,7 @@ def _measure(case: ReadyCase, settings: BenchmarkSettings) -> tuple[dict[str, St
     series = _prepare_all(case, settings.strategies)
     _check_all(case, series, [prompt() for _ in range(settings.correctness_inputs)])
     if series[Strategy.EAGER].strategy is not None:
-        series[AA] = _Series(_prepared(Strategy.EAGER, loaded.model, case))
+        series[AA] = _Series(prepare_case(case, Strategy.EAGER))
     _warm_up(series, settings.warmup_s, prompt, backend)
     _time_all(series, settings, prompt, backend)
     again = series.pop(AA, _Series())
@@ -100,19 +99,8 @@ def _prepare_all(case: ReadyCase, strategies: Sequence[Strategy]) -> dict[str, _
     for name in dict.fromkeys((Strategy.EAGER, *strategies)):
         series[str(name)] = one = _Series()
         with _failure_recorded(str(name), one):
-            one.strategy = _prepared(name, case.loaded.model, case)
+            one.strategy = prepare_case(case, name)
     return series
-
-
-def _prepared(name: Strategy, model: PreTrainedModel, case: ReadyCase) -> ForwardStrategy:
-    return prepare(
-        name,
-        model,
-        case.backend,
-        prompt_length=case.fields["prompt_length"],
-        max_length=case.fields["max_length"],
-        phase=case.phase,
-    )
 
 
 def _check_all(case: ReadyCase, series: dict[str, _Series], prompts: list[torch.Tensor]) -> None:
@@ -135,7 +123,7 @@ def _fp32_answers(
     if eager[0].dtype is torch.float32:
         return None
     try:
-        copy = _prepared(Strategy.EAGER, float32_copy(case.loaded.model), case)
+        copy = prepare_case(case, Strategy.EAGER, float32_copy(case.loaded.model))
         return correctness.outputs(copy, prompts, case.backend)
     except torch.cuda.OutOfMemoryError:
         logger.warning("no GPU memory for an fp32 reference: half precision is judged by bitwise equality")

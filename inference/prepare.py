@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from contract import STEP_STRATEGIES, LaunchgapError, Phase, Strategy
 from inference.backends import Backend
+from inference.case import ReadyCase
 from inference.decode_step import DecodeStep
 from inference.peers import Compiled, GraphedCallable, fresh_compiler, refuse_simulation
 from inference.runner_strategies import RunnerForward, bucketed_lengths
@@ -74,6 +75,20 @@ def prepare(
     if build is None:
         raise LaunchgapError(f"{strategy}: no way to run a decode step; use {', '.join(STEP_STRATEGIES)}")
     return build(_Wanted(model, backend, prompt_length, max_length))
+
+
+def prepare_case(
+    case: ReadyCase, strategy: Strategy, model: PreTrainedModel | None = None
+) -> ForwardStrategy:
+    """The strategy of a case, for its own model or for another in its place; raises what `prepare` does."""
+    return prepare(
+        strategy,
+        case.loaded.model if model is None else model,
+        case.backend,
+        prompt_length=case.fields["prompt_length"],
+        max_length=case.fields["max_length"],
+        phase=case.phase,
+    )
 
 
 def _step(wanted: _Wanted, *, graph: bool, fused: bool = False) -> ForwardStrategy:

@@ -15,7 +15,7 @@ from inference.annotate_modules import module_ranges, refuse_compiled
 from inference.case import CaseOptions, ReadyCase, open_case
 from inference.devices import resolve_device
 from inference.environment import describe_environment
-from inference.prepare import prepare
+from inference.prepare import prepare_case
 from inference.request import RequestTimes, random_prompt, run_request
 from inference.strategies import ForwardStrategy
 
@@ -111,7 +111,7 @@ def _prompts(case: ReadyCase, requests: int) -> list[torch.Tensor]:
 
 def _warm_up(case: ReadyCase, prompt: torch.Tensor, warmup_s: float, annotate: Annotate) -> None:
     with annotate(RangeName.WARM_UP):
-        eager = _prepared(case, Strategy.EAGER)
+        eager = prepare_case(case, Strategy.EAGER)
         end_s = time.perf_counter() + warmup_s
         done = 0
         while done < MIN_WARM_UP_REQUESTS or time.perf_counter() < end_s:
@@ -122,20 +122,9 @@ def _warm_up(case: ReadyCase, prompt: torch.Tensor, warmup_s: float, annotate: A
 def _prepare(case: ReadyCase, strategy: Strategy, annotate: Annotate) -> tuple[ForwardStrategy, RangeName]:
     """The strategy, made in the `capture` range if it has a graph, and the range of its forward passes."""
     if strategy in WITHOUT_GRAPH:
-        return _prepared(case, strategy), RangeName.FORWARD
+        return prepare_case(case, strategy), RangeName.FORWARD
     with annotate(RangeName.CAPTURE):
-        return _prepared(case, strategy), RangeName.REPLAY
-
-
-def _prepared(case: ReadyCase, strategy: Strategy) -> ForwardStrategy:
-    return prepare(
-        strategy,
-        case.loaded.model,
-        case.backend,
-        prompt_length=case.fields["prompt_length"],
-        max_length=case.fields["max_length"],
-        phase=case.phase,
-    )
+        return prepare_case(case, strategy), RangeName.REPLAY
 
 
 def _record(

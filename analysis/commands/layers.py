@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.commands.telling import add_output_options, check_outputs, rows_shown, tell
+from analysis.commands.telling import add_output_options, check_figure, check_outputs, rows_shown, tell
 from commandline import Parser, run_command, write_bytes_atomic
 from contract import LaunchgapError
 
@@ -22,7 +22,6 @@ parts of blocks  python -m analysis layers eager.node.sqlite --merge --depth 4
 
 A layer is the start of a module's path: up to the first number (transformer.h.3), or --depth parts of it.
 docs/explain.md says how work finds its layer. Ranges of modules slow the host down: no time is a latency."""
-_FIGURES = (".svg", ".png")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,14 +75,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _check(arguments: argparse.Namespace) -> None:
     rows_shown(arguments)
-    figure: Path | None = arguments.figure
-    if figure is not None and figure.suffix not in _FIGURES:
-        raise LaunchgapError(f"--figure {figure}: is neither .svg nor .png; give a name with one of these")
+    check_figure(arguments.figure)
     if arguments.graph_range is not None and arguments.graph is None:
         raise LaunchgapError("--graph-range: there is no graph's trace; give --graph GRAPH as well")
     if arguments.depth is not None and arguments.depth < 1:
         raise LaunchgapError(f"--depth {arguments.depth}: must be 1 or more; give parts of a path to keep")
-    check_outputs((arguments.output, figure), (arguments.trace, arguments.graph))
+    check_outputs((arguments.output, arguments.figure), (arguments.trace, arguments.graph))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.commands.telling import add_output_options, check_outputs, rows_shown, tell
+from analysis.commands.telling import add_output_options, check_figure, check_outputs, rows_shown, tell
 from commandline import Parser, run_command, write_bytes_atomic
 from contract import LaunchgapError
 
@@ -21,7 +21,6 @@ another program  python -m analysis ledger trace.nsys-rep --range forward
 before, after    python -m analysis ledger eager.node.sqlite.gz --graph graph.graph.sqlite.gz --figure it.svg
 
 docs/explain.md has the formulas. All times are as traced: a profiler stretches them, so none is a latency."""
-_FIGURES = (".svg", ".png")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,13 +73,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _check(arguments: argparse.Namespace) -> None:
     rows_shown(arguments)
-    figure: Path | None = arguments.figure
-    if figure is not None and figure.suffix not in _FIGURES:
-        raise LaunchgapError(f"--figure {figure}: is neither .svg nor .png; give a name with one of these")
+    check_figure(arguments.figure)
     if arguments.graph_range is not None and arguments.graph is None:
         raise LaunchgapError("--graph-range: there is no graph's trace; give --graph TRACE2 as well")
     inputs = (arguments.trace, arguments.graph, arguments.latency)
-    check_outputs((arguments.output, figure), inputs)
+    check_outputs((arguments.output, arguments.figure), inputs)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,16 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     add("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the terminal")
 
 
+def check_figure(figure: Path | None) -> None:
+    """Refuse a figure's file of another kind.
+
+    Raises:
+        LaunchgapError: it ends neither in .svg nor in .png.
+    """
+    if figure is not None and figure.suffix not in (".svg", ".png"):
+        raise LaunchgapError(f"--figure {figure}: is neither .svg nor .png; give a name with one of these")
+
+
 def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
     """Refuse, before any work, outputs that cannot be written or would overwrite what is read.
 
