@@ -23,7 +23,7 @@ from inference.lanes import Pool, new_pool
 from inference.simulation import RecordedGraph, record
 
 WARM_UP_CALLS = 3
-"""Eager calls on the capture stream before capture: cuBLAS workspaces and lazy allocations happen there."""
+"""Eager calls before capture: kernels are loaded, plans made and buffers allocated lazily."""
 
 
 class Graph(Protocol):
@@ -120,15 +120,19 @@ class CudaBackend:
         pool: Pool | None = None,
         generators: Sequence[torch.Generator] = (),
     ) -> Capture:
-        """See `Backend.capture`. Warm-up and capture share a stream, since workspaces are per stream."""
+        """See `Backend.capture`. Warms up on the caller's stream, so that nothing runs on the lane's.
+
+        On an H200 graphs took up to 10 % longer once kernels had been launched on several streams of the
+        process, warm-up among them (docs/runner.md). cuBLAS's buffer, for which a side stream is usual, is
+        the lane's own business.
+        """
+        fresh = pool is None
         pool = pool or new_pool(self.device)
         stream = pool.lane.stream
-        pool.lane.prepare()
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP_CALLS):
-                forward()
-        stream.synchronize()
+        pool.lane.prepare(just_made=fresh)
+        for _ in range(WARM_UP_CALLS):
+            forward()
+        self.synchronize()
         # Capturing starts by emptying the allocator's cache, so do it here too: the growth is then the pool.
         torch.cuda.empty_cache()
         before_bytes = torch.cuda.memory_reserved(self.device)

@@ -20,13 +20,18 @@ from dataclasses import dataclass, field
 
 import torch
 
+from contract import CaptureError
+
 logger = logging.getLogger(__name__)
 
 Handle = tuple[int, int]
 """A memory pool, as `torch.cuda.graph_pool_handle` gives it."""
 
 _STREAMS = 32
-"""Streams that torch hands out in turn before the first one comes again."""
+"""Streams of a priority that torch hands out in turn before the first one comes again."""
+
+_PRIORITIES = (0, -1, -2, -3)
+"""CUDA's priorities that torch has streams for; they matter only between graphs that run at the same time."""
 
 _SIDE = 64
 """Rows and columns of the products that make cuBLAS ask for its buffer."""
@@ -49,10 +54,16 @@ class Lane:
     handle: Handle
     anchor: torch.cuda.CUDAGraph
     usable: bool = True
+    served: bool = False
 
-    def prepare(self) -> None:
-        """Have the buffer allocated again if it was given back, or if this thread has none yet."""
-        _capture_products(self.stream, self.handle)
+    def prepare(self, *, just_made: bool = False) -> None:
+        """Have the buffer allocated again if it was given back, or if this thread has none yet.
+
+        `just_made`: this thread has asked for the lane a moment ago, and a new one needs nothing.
+        """
+        if self.served or not just_made:
+            _capture_products(self.stream, self.handle)
+        self.served = True
 
 
 @dataclass(eq=False)
@@ -81,21 +92,34 @@ def _give_back(device: torch.device, lane: Lane) -> None:
 
 
 def _make_lane(device: torch.device) -> Lane:
-    """A stream that no graph of ours has and that had no buffer yet, if there is one left."""
-    for _ in range(_STREAMS):
-        stream = torch.cuda.Stream(device)
-        if stream.cuda_stream in _in_use:
-            continue
+    """A stream that no graph of ours has and that had no buffer yet, if there is one left.
+
+    Raises:
+        CaptureError: every stream is taken.
+    """
+    unused = next(filter(None, (_unused_streams(device, priority) for priority in _PRIORITIES)), [])
+    if not unused:
+        raise CaptureError(
+            f"no stream is left to capture on: {len(_in_use)} are held by open runners or were spoilt by "
+            "captures that broke; close runners that are not needed, or start a new process"
+        )
+    for stream in unused:
         handle = torch.cuda.graph_pool_handle()
         before_bytes = torch.cuda.memory_allocated(device)
-        anchor = _capture_products(stream, handle)
+        lane = Lane(stream, handle, _capture_products(stream, handle))
         if torch.cuda.memory_allocated(device) - before_bytes >= _LEAST_BUFFER_BYTES:
             break
     else:
         # All have seen products before, or cuBLAS was told to do without (CUBLAS_WORKSPACE_CONFIG).
         logger.debug("no stream without a cuBLAS buffer of its own is left")
-    _in_use.add(stream.cuda_stream)
-    return Lane(stream, handle, anchor)
+    _in_use.add(lane.stream.cuda_stream)
+    return lane
+
+
+def _unused_streams(device: torch.device, priority: int) -> list[torch.cuda.Stream]:
+    """Streams of a priority that no graph of ours has."""
+    streams = [torch.cuda.Stream(device, priority=priority) for _ in range(_STREAMS)]
+    return [stream for stream in streams if stream.cuda_stream not in _in_use]
 
 
 def _capture_products(stream: torch.cuda.Stream, handle: Handle) -> torch.cuda.CUDAGraph:

@@ -90,3 +90,12 @@ def test_a_lane_is_not_used_again_after_a_capture_that_broke() -> None:
     del pool
     gc.collect()
     assert lanes.new_pool(DEVICE).lane is not lane
+
+
+def test_there_are_lanes_for_more_runners_than_torch_has_streams_of_a_priority() -> None:
+    pools = [lanes.new_pool(DEVICE) for _ in range(40)]
+    assert len({pool.lane.stream.cuda_stream for pool in pools}) == 40
+    ones = torch.ones((64, 64), device=DEVICE)
+    capture = CudaBackend(DEVICE).capture(lambda: ones @ ones, pools[-1])
+    capture.graph.replay()
+    assert torch.equal(capture.output, ones @ ones)
