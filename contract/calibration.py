@@ -68,7 +68,9 @@ class CopyFields(TypedDict):
 class CalibrationRecord(TypedDict):
     """`calibration.json`: what launching costs on one GPU, under one driver and torch, without a model.
 
-    `read_bandwidth_bytes_per_s` is None where too little memory was free to measure it.
+    The samples of every graph were taken in `settings["stretches"]` stretches of equal length, between which
+    the process did something else. `read_bandwidth_bytes_per_s` is None where too little memory was free to
+    measure it.
     """
 
     schema_version: int

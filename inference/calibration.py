@@ -7,61 +7,43 @@ captured as graphs of many sizes. The graphs are then replayed by the very code 
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from contract import SCHEMA_VERSION, LaunchgapError
 from contract.calibration import (
     LAYER,
     CalibrationRecord,
     CopyFields,
-    GraphSizeFields,
     ProbeFields,
     SeriesFields,
 )
-from inference.backends import Backend, CudaBackend, Graph
+from inference.backends import Backend, CudaBackend
 from inference.calibration_layers import layer_probes, with_kinds
-from inference.calibration_probes import Probe, hold, make_probes
+from inference.calibration_probes import Probe, make_probes
+from inference.calibration_replays import (
+    CalibrationSettings,
+    ReplaySeries,
+    close,
+    queued_us,
+    replay_series,
+    series_of,
+    size_fields,
+)
 from inference.calibration_traced import Stretch, traced_durations_us
-from inference.calling import Logits
 from inference.devices import forbid_tf32
 from inference.environment import describe_environment, read_clocks
 from inference.floor import read_bandwidth_bytes_per_s
-from inference.request import run_request
 
 _BURST = 100
 _LAYERS_IN_A_BURST = 10
 _US_PER_S = 1e6
-_US_PER_MS = 1e3
 _TRACED = 200
 _TRACED_STEPS = 200
 _BANDWIDTH_READS = 3
-
-
-@dataclass(frozen=True)
-class CalibrationSettings:
-    """How to measure: sizes of graphs in nodes, or in layers; rounds, seconds, lengths of copied prompts.
-
-    After each sample the GPU idles `rest` times as long as it took: a service that answers single requests,
-    as much as a benchmark of eager runs, keeps it idle most of the time, and a busy GPU does not run the
-    same.
-    """
-
-    sizes: Sequence[int] = (1, 10, 50, 100, 200, 400, 1000)
-    pair_sizes: Sequence[int] = (200, 1000)
-    layers: Sequence[int] = (1, 2, 5, 10, 20)
-    rounds: int = 100
-    rest: float = 2.0
-    warmup_s: float = 2.0
-    seed: int = 0
-    tokens: Sequence[int] = (50, 512, 1024)
 
 
 def require_gpu() -> torch.device:
@@ -118,105 +100,6 @@ def calibrate(
     )
 
 
-@dataclass
-class ReplaySeries:
-    """One captured chain and its samples, in microseconds; what `run_request` takes for a strategy."""
-
-    probe: Probe
-    steps: int
-    graph: Graph
-    ids: torch.Tensor
-    event_us: list[float] = field(default_factory=list)
-    wall_us: list[float] = field(default_factory=list)
-    launch_us: list[float] = field(default_factory=list)
-    queued_us: list[float] = field(default_factory=list)
-
-    logits: Logits = "all"
-    compile_s: float | None = None
-    capture_s: float | None = None
-    pool_bytes: int | None = None
-    attention_mask: str | None = None
-
-    def copy_in(self, input_ids: torch.Tensor) -> None:
-        """Copy token ids into static storage, as `CapturedForward` does."""
-        self.ids.copy_(input_ids, non_blocking=True)
-
-    def run(self) -> torch.Tensor:
-        """Replay, and take the host's time in the launch call."""
-        start_s = time.perf_counter()
-        self.graph.replay()
-        self.launch_us.append((time.perf_counter() - start_s) * _US_PER_S)
-        return self.ids
-
-    def close(self) -> None:
-        """Free the graph."""
-        self.graph.reset()
-
-
-def replay_series(
-    backend: Backend, probes: Sequence[Probe], settings: CalibrationSettings
-) -> list[ReplaySeries]:
-    """Capture every probe in every size, and replay them all in turns, warm-up first."""
-    pool = backend.new_pool()
-    prompt = torch.zeros((1, settings.tokens[0]), dtype=torch.int64)
-    ids = prompt.to(backend.device)
-    every = [
-        ReplaySeries(probe, steps, backend.capture(probe.chain(steps), pool).graph, ids)
-        for probe in probes
-        for steps in _steps(probe, settings)
-    ]
-    end_s = time.perf_counter() + settings.warmup_s
-    while time.perf_counter() < end_s:
-        for one in every:
-            run_request(one, prompt, backend)
-    for one in every:
-        one.launch_us.clear()
-    order, shuffler = list(every), random.Random(settings.seed)
-    for _ in tqdm(range(settings.rounds), desc="calibrating", unit="round", delay=2, disable=None):
-        shuffler.shuffle(order)
-        for one in order:
-            start_s = time.perf_counter()
-            _sample(one, prompt, backend)
-            time.sleep((time.perf_counter() - start_s) * settings.rest)
-    return every
-
-
-def _steps(probe: Probe, settings: CalibrationSettings) -> Sequence[int]:
-    if probe.kind == LAYER:
-        return settings.layers
-    sizes = settings.sizes if probe.kind == "kernel" else settings.pair_sizes
-    return [nodes // len(probe.kinds) for nodes in sizes]
-
-
-def close(series: Sequence[ReplaySeries]) -> None:
-    """Free all graphs."""
-    for one in series:
-        one.close()
-
-
-def series_of(samples: Sequence[float]) -> SeriesFields:
-    """Samples with their median."""
-    return SeriesFields(median=median(samples), samples=list(samples))
-
-
-def _sample(one: ReplaySeries, prompt: torch.Tensor, backend: Backend) -> None:
-    """A replay where the GPU is idle, as a latency is measured, and one that waits in the queue."""
-    times = run_request(one, prompt, backend)
-    one.event_us.append(times.event_ms * _US_PER_MS)
-    one.wall_us.append(times.wall_ms * _US_PER_MS)
-    one.queued_us.append(_queued_us(backend, one.graph.replay))
-
-
-def _queued_us(backend: Backend, launch: Callable[[], object]) -> float:
-    """Microseconds by events of what is launched while the GPU is kept busy."""
-    hold(backend.device)
-    backend.start_timer()
-    launch()
-    backend.stop_timer()
-    backend.synchronize()
-    return backend.elapsed_ms() * _US_PER_MS
-
-
 def _launch_series(backend: Backend, probe: Probe, samples: int) -> tuple[SeriesFields, SeriesFields]:
     """Microseconds of one step in a burst: of the host while it launches, of the device while they wait."""
     steps = _LAYERS_IN_A_BURST if probe.kind == LAYER else _BURST
@@ -228,7 +111,7 @@ def _launch_series(backend: Backend, probe: Probe, samples: int) -> tuple[Series
         burst()
         host_us.append((time.perf_counter() - start_s) * _US_PER_S / steps)
         backend.synchronize()
-        device_us.append(_queued_us(backend, burst) / steps)
+        device_us.append(queued_us(backend, burst) / steps)
     return series_of(host_us), series_of(device_us)
 
 
@@ -280,17 +163,6 @@ def _probe_fields(
         graph_duration_us=series_of(durations[f"{probe.name}.graph"]),
         eager_launch_us=launches[0],
         eager_period_us=launches[1],
-    )
-
-
-def size_fields(one: ReplaySeries, nodes_per_step: int) -> GraphSizeFields:
-    """The samples of one graph as they are recorded."""
-    return GraphSizeFields(
-        nodes=one.steps * nodes_per_step,
-        event_us=series_of(one.event_us),
-        wall_us=series_of(one.wall_us),
-        launch_us=series_of(one.launch_us),
-        queued_us=series_of(one.queued_us),
     )
 
 

@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from analysis.calibration import calibration_of
 from analysis.overhead import summary_lines
-from inference.calibration import CalibrationSettings, calibrate, require_gpu
+from inference.calibration import calibrate, require_gpu
+from inference.calibration_replays import CalibrationSettings
 from scripts._arguments import Parser, seconds, whole
 from scripts._cli import require_writable, run_main, write_text_atomic
 

@@ -37,9 +37,9 @@ def test_a_calibration_hangs_together_and_predicts(tmp_path: Path) -> None:
         # The device's own time leaves the host's launch call out.
         large = probe["sizes"][-1]
         assert large["queued_us"]["median"] <= large["event_us"]["median"] * 1.05
-    gap_us, constant_us = gap_and_constant_us(calibration, 1000)
-    assert gap_us > equal_kernels_gap_us(calibration, 1000) > 0
-    assert constant_us > gap_us
+    gap_us, constant_us = gap_and_constant_us(calibration, 1000, "highest")
+    assert gap_us > max(gap_and_constant_us(calibration, 1000)[0], equal_kernels_gap_us(calibration, 1000))
+    assert constant_us > gap_us > 0
     assert kind_cost_us(calibration, "memcpy") > -gap_us
     assert calibration.bandwidth_bytes_per_s is not None
     assert "graph latency" in _run("analysis", "predict", str(BASELINE), "--calibration", str(path))

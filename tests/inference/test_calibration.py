@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +15,25 @@ import torch
 from contract import CaptureError, LaunchgapError
 from contract.calibration import LAYER
 from inference.backends import SimulationBackend
-from inference.calibration import (
+from inference.calibration import require_gpu
+from inference.calibration_layers import layer_probes, with_kinds
+from inference.calibration_probes import SMALL, Probe, hold, make_probes
+from inference.calibration_replays import (
     CalibrationSettings,
     close,
     replay_series,
-    require_gpu,
     series_of,
     size_fields,
 )
-from inference.calibration_layers import layer_probes, with_kinds
-from inference.calibration_probes import SMALL, Probe, hold, make_probes
+from inference.calibration_states import Surroundings
 from inference.calibration_traced import Stretch, durations_of, traced_durations_us
 
 CPU = torch.device("cpu")
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "chrome" / "h200-gpt2-fp32-eager.torch.json.gz"
-QUICK = CalibrationSettings(sizes=(1, 6), pair_sizes=(4,), rounds=3, warmup_s=0.0, rest=0.0, tokens=(5,))
+KINDS = (("small", "kernel"), ("layer", LAYER))
+QUICK = CalibrationSettings(
+    sizes=(1, 6), pair_sizes=(4,), rounds=3, stretches=2, eager_steps=1, warmup_s=0.0, tokens=(5,)
+)
 
 
 def test_a_chain_has_as_many_steps_as_asked_for_each_knowing_its_place() -> None:
@@ -80,7 +86,7 @@ def test_a_layer_probe_runs_one_layer_after_the_other_with_weights_of_its_own() 
 
 
 def test_layers_are_replayed_in_sizes_of_whole_layers() -> None:
-    settings = CalibrationSettings((1,), (4,), layers=(1, 2), rounds=2, warmup_s=0.0, tokens=(5,))
+    settings = replace(QUICK, layers=(1, 2), rounds=2)
     series = replay_series(SimulationBackend(), layer_probes(CPU, rows=2, layers=1)[:1], settings)
     assert [size_fields(one, 12)["nodes"] for one in series] == [12, 24]
     known = Probe("known", "kernel", ("kernel",), lambda _: None)
@@ -93,22 +99,48 @@ def test_of_a_layer_all_operations_count() -> None:
     assert durations_of(trace, [stretch]) == {"layer": [1.0, 2.0, 3.0, 4.0]}
 
 
-def test_the_device_rests_between_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    rests: list[float] = []
-    monkeypatch.setattr("inference.calibration.time.sleep", rests.append)
-    settings = CalibrationSettings((1, 6), (4,), layers=(1,), rounds=3, warmup_s=0.0, rest=2.0, tokens=(3,))
-    series = replay_series(SimulationBackend(), make_probes(CPU), settings)
-    wall_s = sum(sum(one.wall_us) for one in series) / 1e6
-    assert len(rests) == 3 * len(series)
-    assert sum(rests) > 2 * wall_s
+def test_an_eager_pass_comes_before_each_sample_and_a_change_before_each_stretch_but_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(Surroundings, "eager", lambda _: done.append("eager"))
+    monkeypatch.setattr(Surroundings, "change", lambda _: done.append("change"))
+    total = torch.zeros(1)
+    probe = Probe("sum", "kernel", ("kernel",), lambda _: total.add_(1.0))
+    replay_series(SimulationBackend(), [probe], replace(QUICK, sizes=(1, 2), rounds=7, stretches=3))
+    # Of 7 rounds in 3 stretches the second begins with the fourth round, the third with the sixth.
+    assert done == [*["eager"] * 6, "change", *["eager"] * 4, "change", *["eager"] * 4]
+
+
+def test_the_surroundings_run_layers_if_there_are_any() -> None:
+    ran: list[str] = []
+    probes = [Probe(name, kind, (), lambda _, name=name: ran.append(name)) for name, kind in KINDS]  # type: ignore[misc,arg-type]
+    surroundings = Surroundings(SimulationBackend(), probes, 2, random.Random(0))
+    surroundings.eager()
+    assert ran == ["layer"] * 2
+    surroundings.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_changes_of_the_surroundings_leave_captured_graphs_as_they_are(seed: int) -> None:
+    total, other = torch.zeros(1), torch.zeros(1)
+    backend = SimulationBackend()
+    kept = backend.capture(lambda: total.add_(1.0)).graph
+    probe = Probe("sum", "kernel", ("kernel",), lambda _: other.add_(1.0))
+    surroundings = Surroundings(backend, [probe], 2, random.Random(seed))
+    for _ in range(5):
+        surroundings.change()
+    surroundings.close()
+    before = total.item()
+    kept.replay()
+    assert total.item() - before == 1
+    assert other.item() > 0
 
 
 def test_a_replay_does_the_work_of_its_chain() -> None:
     total = torch.zeros(1)
     probe = Probe("sum", "kernel", ("kernel",), lambda _: total.add_(1.0))
-    series = replay_series(
-        SimulationBackend(), [probe], CalibrationSettings((5,), (), rounds=2, warmup_s=0.0, tokens=(3,))
-    )
+    series = replay_series(SimulationBackend(), [probe], replace(QUICK, sizes=(5,), pair_sizes=()))
     before = total.item()
     series[0].graph.replay()
     assert total.item() - before == 5
