@@ -27,6 +27,8 @@ FloatArray = npt.NDArray[np.float64]
 class GraphProbe:
     """One chain of nodes: sizes in nodes, shape (s,), and the raw samples of each size in microseconds.
 
+    The samples were taken in so many `stretches`, one after the other, between which the process did
+    something else: a graph replays at one of several levels, and which one changes with that.
     `duration_us` are durations of single operations, launched eagerly, as traced: of a layer's all, else of
     the probe's kind. `kinds` are what one step launches.
     """
@@ -37,6 +39,7 @@ class GraphProbe:
     nodes: FloatArray
     event_us: tuple[FloatArray, ...]
     duration_us: FloatArray
+    stretches: int = 1
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ def calibration_of(record: Mapping[str, Any] | CalibrationRecord, path: Path) ->
         LaunchgapError: something is missing, or no positive time.
     """
     try:
-        probes = tuple(_probe(name, fields) for name, fields in record["probes"].items())
+        stretches = int(record["settings"].get("stretches", 1))
+        probes = tuple(_probe(name, fields, stretches) for name, fields in record["probes"].items())
         kernels = [fields for fields in record["probes"].values() if fields["kind"] == "kernel"]
         bandwidth = record["read_bandwidth_bytes_per_s"]
         calibration = Calibration(
@@ -111,7 +115,7 @@ def calibration_of(record: Mapping[str, Any] | CalibrationRecord, path: Path) ->
     return calibration
 
 
-def _probe(name: str, fields: Mapping[str, Any]) -> GraphProbe:
+def _probe(name: str, fields: Mapping[str, Any], stretches: int) -> GraphProbe:
     sizes = sorted(fields["sizes"], key=lambda size: int(size["nodes"]))
     return GraphProbe(
         name=str(name),
@@ -120,6 +124,7 @@ def _probe(name: str, fields: Mapping[str, Any]) -> GraphProbe:
         nodes=np.array([int(size["nodes"]) for size in sizes], dtype=np.float64),
         event_us=tuple(_samples(size["event_us"]) for size in sizes),
         duration_us=_samples(fields["eager_duration_us"]),
+        stretches=stretches,
     )
 
 
@@ -144,10 +149,11 @@ def _check(calibration: Calibration, path: Path) -> None:
     usable = all(
         one.size and np.isfinite(one).all() and (one > 0).all() for one in (*series, np.array(numbers))
     )
+    split = all(1 <= probe.stretches <= one.size for probe in calibration.probes for one in probe.event_us)
     sized = all(probe.nodes.size and (np.diff(probe.nodes) > 0).all() for probe in calibration.probes)
     grown = all(probe.nodes.size > 1 and probe.nodes[0] == 1 for probe in calibration.kernels)
     kinds = {probe.kind for probe in calibration.probes}
-    if not (usable and sized and grown and {"kernel", "memset", "memcpy", LAYER} <= kinds):
+    if not (usable and split and sized and grown and {"kernel", "memset", "memcpy", LAYER} <= kinds):
         raise LaunchgapError(
             f"{path}: half a calibration (a probe, a size or a positive time is missing); {REMEDY}"
         )

@@ -26,7 +26,13 @@ from analysis.host_ledger import HOST_COLUMNS, host_ledger
 from analysis.ledger import LEDGER_COLUMNS, gpu_ledger
 from analysis.ledger_findings import has_replays, ledger_findings
 from analysis.predict import POOLED_COLUMNS, REQUEST_COLUMNS, judge, pooled_table, predict
-from analysis.predict_findings import calibration_findings, mask_findings, weight_bytes, work_findings
+from analysis.predict_findings import (
+    calibration_findings,
+    level_of,
+    mask_findings,
+    weight_bytes,
+    work_findings,
+)
 from analysis.predict_score import SCORE_COLUMNS, measured_us, score
 from analysis.predict_work import eager_work
 from analysis.tables import CountedTrace, TraceLabel
@@ -161,7 +167,8 @@ def _predict(
         raise LaunchgapError(calibration)
     latency = None if isinstance(beside.latency, str) else beside.latency
     work = eager_work(eager)
-    prediction = predict(work, calibration, weight_bytes=weight_bytes(latency, record))
+    level = level_of(latency)
+    prediction = predict(work, calibration, weight_bytes=weight_bytes(latency, record), level=level)
     eager_us = None if latency is None else measured_us(latency, _EAGER.strategy)
     judged = judge(prediction, work, calibration, eager_us)
     parts.prediction = PredictionVerdict(judged.answer, judged.sentence, calibration.gpu, prediction.floor_us)

@@ -6,18 +6,26 @@ A graph of n nodes whose operations take d on average in an eager trace is repla
 
 so the gap holds whatever a node adds to its traced duration; docs/prediction.md says what that is. The gap is
 that of chains of decoder layers, whose kernels are unlike one another as a model's are; the constant is that
-of graphs of one kernel. Between two calibrated sizes A is straight; beyond the largest it goes on as before.
+of graphs of one kernel. Between two calibrated sizes A is straight; beyond the largest the gap stays as it
+is.
+
+The same graph replays at one of several levels, and what else the process does decides at which. The
+stretches of a calibration show the levels. The lowest is that of a process with one graph and no kernels on
+other streams, the highest that of one with more of them; the draws take one stretch each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.calibration import SMALL, Calibration, FloatArray, GraphProbe
+
+Level = Literal["lowest", "highest"]
 
 
 @dataclass(frozen=True)
@@ -34,14 +42,25 @@ class Sizes:
         return self.kernels + self.memsets + self.memcpys
 
 
-def overhead_us(calibration: Calibration, sizes: Sizes) -> FloatArray:
-    """Overhead of graphs of these sizes: the mean over the layer probes, shape (g,)."""
-    constant_us = np.array([np.median([_constant_us(probe) for probe in calibration.kernels])])
-    curves = [
-        _layers_us(calibration, probe, _medians(probe)[np.newaxis], constant_us, sizes.nodes)
-        for probe in calibration.layers
-    ]
-    return np.asarray(np.mean(np.concatenate(curves), axis=0) + _others_us(calibration, sizes))
+def overhead_us(calibration: Calibration, sizes: Sizes, level: Level = "lowest") -> FloatArray:
+    """Overhead of graphs of these sizes at a level, shape (g,)."""
+    return overhead_range_us(calibration, sizes)[level == "highest"]
+
+
+def overhead_range_us(calibration: Calibration, sizes: Sizes) -> tuple[FloatArray, FloatArray]:
+    """Overhead at the lowest and at the highest level, each the mean over the layer probes, shape (g,)."""
+    constant_us = np.median([_constant_us(probe) for probe in calibration.kernels])
+    curves = []
+    for probe in calibration.layers:
+        levels = _levels_us(probe)
+        constants_us = np.full(len(levels), constant_us)
+        curves.append(_curve_us(calibration, probe, levels, constants_us, sizes.nodes))
+    others_us = _others_us(calibration, sizes)
+    low, high = (
+        np.asarray(np.mean([edge(curve, axis=0) for curve in curves], axis=0) + others_us)
+        for edge in (np.min, np.max)
+    )
+    return low, high
 
 
 def overhead_draws_us(
@@ -49,30 +68,48 @@ def overhead_draws_us(
 ) -> FloatArray:
     """Overheads that the calibration allows for, shape (draws, g).
 
-    Each draw takes one layer probe for the gap and one kernel probe for the constant, since a model is like
-    one or the other, and resamples their samples.
+    Each draw takes one probe for the gap, of layers or of one kernel, since a model's kernels are less alike
+    than the ones and may be more alike than the others; one kernel probe for the constant; and one stretch of
+    the calibration, and resamples their samples.
     """
     constants_us = np.empty(draws)
     for probe, rows in _chosen(calibration.kernels, draws, random):
         constants_us[rows] = _resampled(probe.event_us[0], rows.size, random) - _duration_us(probe)
     drawn = np.empty((draws, sizes.nodes.size))
-    for probe, rows in _chosen(calibration.layers, draws, random):
-        times_us = np.stack([_resampled(one, rows.size, random) for one in probe.event_us], axis=1)
-        drawn[rows] = _layers_us(calibration, probe, times_us, constants_us[rows], sizes.nodes)
+    for probe, rows in _chosen((*calibration.layers, *calibration.kernels), draws, random):
+        times_us = _drawn_times_us(probe, rows.size, random)
+        drawn[rows] = _curve_us(calibration, probe, times_us, constants_us[rows], sizes.nodes)
     return drawn + _others_us(calibration, sizes)
 
 
-def gap_and_constant_us(calibration: Calibration, nodes: float) -> tuple[float, float]:
+def _drawn_times_us(probe: GraphProbe, draws: int, random: np.random.Generator) -> FloatArray:
+    """Medians of resamples of one stretch each, all sizes from the same, shape (draws, s)."""
+    times_us = np.empty((draws, probe.nodes.size))
+    stretch = random.integers(probe.stretches, size=draws)
+    for number in range(probe.stretches):
+        rows = np.flatnonzero(stretch == number)
+        for size, samples in enumerate(probe.event_us):
+            own = np.array_split(samples, probe.stretches)[number]
+            times_us[rows, size] = _resampled(own, rows.size, random)
+    return times_us
+
+
+def gap_and_constant_us(
+    calibration: Calibration, nodes: float, level: Level = "lowest"
+) -> tuple[float, float]:
     """Gap per node of a graph of so many kernels, and the constant; microseconds. See the module."""
-    curve = overhead_us(calibration, _kernels_alone([1.0, max(nodes, 2.0)]))
+    curve = overhead_us(calibration, _kernels_alone([1.0, max(nodes, 2.0)]), level)
     return float((curve[1] - curve[0]) / (max(nodes, 2.0) - 1)), float(curve[0])
 
 
 def equal_kernels_gap_us(calibration: Calibration, nodes: float) -> float:
-    """Gap per node of a chain of one kernel, repeated: the median over the kernel probes; microseconds."""
+    """Gap per node of a chain of one kernel at the lowest level; microseconds.
+
+    The median over the kernel probes.
+    """
     gaps = []
     for probe in calibration.kernels:
-        whole = _at(probe.nodes, _medians(probe)[np.newaxis], np.array([nodes]))[0, 0]
+        whole = float(_at(probe.nodes, _levels_us(probe), np.array([nodes])).min())
         gaps.append((whole - nodes * _duration_us(probe) - _constant_us(probe)) / (nodes - 1))
     return float(np.median(gaps))
 
@@ -80,24 +117,27 @@ def equal_kernels_gap_us(calibration: Calibration, nodes: float) -> float:
 def kind_cost_us(calibration: Calibration, kind: str) -> float:
     """Microseconds that a fill or copy in a kernel's place adds, beyond the difference of durations.
 
-    Of the largest chain in which half of the nodes are of this kind and half the probe `small`.
+    Of the largest chain in which half of the nodes are of this kind and half the probe `small`; each stretch
+    is compared with itself, and the median taken.
     """
     pair = next(probe for probe in calibration.probes if probe.kind == kind)
     small = next(probe for probe in calibration.probes if probe.name == SMALL)
     nodes = pair.nodes[-1:]
-    alone_us = float(_at(small.nodes, _medians(small)[np.newaxis], nodes)[0, 0])
-    each_us = (float(_medians(pair)[-1]) - alone_us) / (float(nodes[0]) / 2)
+    alone_us = _at(small.nodes, _levels_us(small), nodes)[:, 0]
+    each_us = float(np.median(_levels_us(pair)[:, -1] - alone_us)) / (float(nodes[0]) / 2)
     return each_us - (_duration_us(pair) - _duration_us(small))
 
 
 def summary_lines(calibration: Calibration) -> list[str]:
     """What a calibration says, a line for each number."""
     lines = [f"{calibration.gpu}, driver {calibration.driver or '-'}, torch {calibration.torch or '-'}"]
-    lines.append(f"{'nodes':>8}{'gap us a node':>16}{'of equal kernels':>18}{'constant us':>14}")
-    for nodes in calibration.kernels[0].nodes[1:]:
-        gap_us, constant_us = gap_and_constant_us(calibration, float(nodes))
-        equal_us = equal_kernels_gap_us(calibration, float(nodes))
-        lines.append(f"{int(nodes):>8}{gap_us:>16.3f}{equal_us:>18.3f}{constant_us:>14.2f}")
+    heads = ("gap us a node", "at the highest", "of equal kernels", "constant us")
+    lines.append(f"{'nodes':>8}" + "".join(f"{head:>18}" for head in heads))
+    for nodes in map(float, calibration.kernels[0].nodes[1:]):
+        gap_us, constant_us = gap_and_constant_us(calibration, nodes)
+        high_us, _ = gap_and_constant_us(calibration, nodes, "highest")
+        gaps = (gap_us, high_us, equal_kernels_gap_us(calibration, nodes))
+        lines.append(f"{int(nodes):>8}" + "".join(f"{gap:>18.3f}" for gap in gaps) + f"{constant_us:>18.2f}")
     lines += [
         f"a {kind} in a kernel's place {kind_cost_us(calibration, kind):+.3f} us"
         for kind in ("memset", "memcpy")
@@ -109,23 +149,24 @@ def summary_lines(calibration: Calibration) -> list[str]:
     return lines
 
 
-def _layers_us(
+def _curve_us(
     calibration: Calibration,
     probe: GraphProbe,
     times_us: FloatArray,
     constants_us: FloatArray,
     nodes: FloatArray,
 ) -> FloatArray:
-    """A(n) of a graph of kernels, shape (d, g), from times of layers, (d, s), and constants, (d,).
+    """A(n) of a graph of kernels, shape (d, g), from a probe's times, (d, s), and constants, (d,).
 
-    What the fills and copies of the layers cost more than kernels is taken off, and a graph of one node
-    costs the constant.
+    What the fills and copies of layers cost more than kernels is taken off. A graph of one node costs the
+    constant, whatever the probe.
     """
     duration_us = _duration_us(probe)
     more_us = sum(kind_cost_us(calibration, kind) for kind in probe.kinds if kind != "kernel")
     overheads_us = times_us - probe.nodes * (duration_us + more_us / len(probe.kinds))
-    sizes = np.concatenate(([1.0], probe.nodes))
-    return _at(sizes, np.concatenate((constants_us[:, np.newaxis], overheads_us), axis=1), nodes)
+    larger = probe.nodes > 1
+    sizes = np.concatenate(([1.0], probe.nodes[larger]))
+    return _at(sizes, np.concatenate((constants_us[:, np.newaxis], overheads_us[:, larger]), axis=1), nodes)
 
 
 def _others_us(calibration: Calibration, sizes: Sizes) -> FloatArray:
@@ -142,15 +183,25 @@ def _duration_us(probe: GraphProbe) -> float:
     return float(np.mean(probe.duration_us))
 
 
-def _medians(probe: GraphProbe) -> FloatArray:
-    return np.array([np.median(one) for one in probe.event_us])
+def _levels_us(probe: GraphProbe) -> FloatArray:
+    """The median of each stretch, shape (k, s)."""
+    by_size = [
+        [np.median(part) for part in np.array_split(samples, probe.stretches)] for samples in probe.event_us
+    ]
+    return np.array(by_size).T
 
 
 def _at(sizes: FloatArray, times: FloatArray, nodes: FloatArray) -> FloatArray:
-    """Times at any number of nodes: straight between neighbouring sizes, and on beyond the last."""
+    """Times at any number of nodes, (d, g), from those at sizes, (d, s): straight between neighbours.
+
+    Beyond the last size each further node takes what a node of it took: the difference of the last two would
+    hold their levels, which need not be the same.
+    """
     left = np.clip(np.searchsorted(sizes, nodes, side="right") - 1, 0, sizes.size - 2)
     share = (nodes - sizes[left]) / (sizes[left + 1] - sizes[left])
-    return np.asarray(times[:, left] * (1 - share) + times[:, left + 1] * share)
+    between = times[:, left] * (1 - share) + times[:, left + 1] * share
+    each = (times[:, -1:] - times[:, :1]) / (sizes[-1] - sizes[0])
+    return np.where(nodes > sizes[-1], times[:, -1:] + each * (nodes - sizes[-1]), between)
 
 
 def _chosen(

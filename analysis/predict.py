@@ -9,7 +9,7 @@ model. docs/prediction.md has what this holds and what it cannot know.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import pandas as pd
 
 from analysis.calibration import Calibration
 from analysis.latency import CONFIDENCE
-from analysis.overhead import Sizes, gap_and_constant_us, overhead_draws_us, overhead_us
+from analysis.overhead import Level, Sizes, gap_and_constant_us, overhead_draws_us, overhead_us
 from analysis.predict_work import EagerWork
 
 LEAST_GAIN_PERCENT = 5.0
@@ -40,6 +40,10 @@ REQUEST_COLUMNS = (
 )
 POOLED_COLUMNS = ("quantity", "us", "low_us", "high_us", "meaning")
 
+_AT: dict[Level, str] = {
+    "lowest": "the one graph of a process without other streams",
+    "highest": "one of several graphs, or beside kernels on other streams",
+}
 _BATCH = 100
 
 FloatArray = npt.NDArray[np.float64]
@@ -65,7 +69,8 @@ class Prediction:
 
     Attributes:
         requests: one row per request; `REQUEST_COLUMNS`.
-        latency: the median request, as CUDA events tell it.
+        latency: the median request at `level`, as CUDA events tell it.
+        levels_us: the median request at the lowest level and at the highest, see analysis.overhead.
         wall: the same as the host's clock tells it, input copy and wait included.
         bound_us: the median request's work: what is left if launches cost nothing.
         floor_us: time to read the weights once; None where their size or the bandwidth is not known.
@@ -76,7 +81,9 @@ class Prediction:
     """
 
     requests: pd.DataFrame
+    level: Level
     latency: Estimate
+    levels_us: tuple[float, float]
     wall: Estimate
     bound_us: float
     floor_us: float | None
@@ -101,9 +108,10 @@ def predict(
     *,
     weight_bytes: float | None = None,
     extra_nodes: int = 0,
+    level: Level = "highest",
     seed: int = 0,
 ) -> Prediction:
-    """Predict every request and the median one.
+    """Predict every request and the median one, at one of the levels that graphs replay at.
 
     The interval holds two things that were not known: which requests were traced (bootstrap), and the
     calibration (its samples resampled, one of its probes chosen at random for each draw). `extra_nodes`
@@ -113,18 +121,21 @@ def predict(
     base_us = rows["work_us"].to_numpy(dtype=np.float64) + extra_nodes * calibration.small_us
     kinds = [rows[name].to_numpy(dtype=np.float64) for name in ("kernels", "memsets", "memcpys")]
     sizes, place = _distinct(kinds[0] + extra_nodes, kinds[1], kinds[2])
-    point, random = base_us + overhead_us(calibration, sizes)[place], np.random.default_rng(seed)
+    lowest, highest = (base_us + overhead_us(calibration, sizes, one)[place] for one in get_args(Level))
+    point, random = lowest if level == "lowest" else highest, np.random.default_rng(seed)
     drawn = overhead_draws_us(calibration, sizes, DRAWS, random)
     low, high = (np.quantile(drawn, share, axis=0)[place] for share in _edges())
     median_us = float(np.median(point))
     low_us, high_us = np.quantile(_pooled(base_us, drawn, place, random), _edges())
     nodes = float(np.median(sizes.nodes[place]))
-    gap_us, constant_us = gap_and_constant_us(calibration, nodes)
+    gap_us, constant_us = gap_and_constant_us(calibration, nodes, level)
     least_us = np.maximum(rows["busy_us"], rows["launches"] * calibration.launch_us)
     latency = Estimate(median_us, min(float(low_us), median_us), max(float(high_us), median_us))
     return Prediction(
         requests=_table(rows, sizes.nodes[place], point, base_us + low, base_us + high),
+        level=level,
         latency=latency,
+        levels_us=(float(np.median(lowest)), float(np.median(highest))),
         wall=latency.plus(calibration.request_us),
         bound_us=float(np.median(base_us)),
         floor_us=_floor_us(weight_bytes, calibration.bandwidth_bytes_per_s),
@@ -140,8 +151,10 @@ def pooled_table(prediction: Prediction) -> pd.DataFrame:
     """The median request in a few rows; columns `POOLED_COLUMNS`."""
     one, wall = prediction.latency, prediction.wall
     rows: list[tuple[str, float, float, float, str]] = [
-        ("graph latency", one.us, one.low_us, one.high_us, "replay by CUDA events: work + overhead"),
+        ("graph latency", one.us, one.low_us, one.high_us, f"replay by CUDA events, {_AT[prediction.level]}"),
         ("graph wall time", wall.us, wall.low_us, wall.high_us, "with input copy and final wait"),
+        _single("at the lowest level", prediction.levels_us[0], _AT["lowest"]),
+        _single("at the highest level", prediction.levels_us[1], _AT["highest"]),
         _single("launches free", prediction.bound_us, "the work alone: no launch trick goes below it"),
         _single("overhead", one.us - prediction.bound_us, "what launching the graph and its nodes adds"),
         _single("gap per node", prediction.gap_us, f"of a graph of {prediction.nodes:,.0f} nodes"),

@@ -7,8 +7,9 @@ from typing import Any
 
 from analysis.calibration import Calibration
 from analysis.finding import Finding
+from analysis.overhead import Level
 from analysis.predict_work import EagerWork
-from contract import Strategy
+from contract import WITHOUT_GRAPH, Strategy
 
 
 def weight_bytes(latency: Mapping[str, Any] | None, own: Mapping[str, Any] | None) -> float | None:
@@ -18,6 +19,16 @@ def weight_bytes(latency: Mapping[str, Any] | None, own: Mapping[str, Any] | Non
         return float(read)
     model = (latency or own or {}).get("model") or {}
     return float(model["weight_bytes"]) if model.get("weight_bytes") else None
+
+
+def level_of(latency: Mapping[str, Any] | None) -> Level:
+    """The level at which a process of this record replays: the lowest if it held one graph alone.
+
+    Without a record it is the highest, where the usual recipe ends, which warms up on a stream of its own.
+    """
+    strategies = (latency or {}).get("strategies") or {}
+    ran = {name for name, fields in strategies.items() if fields.get("event_ms")}
+    return "lowest" if len(ran - {one.value for one in WITHOUT_GRAPH}) == 1 else "highest"
 
 
 def calibration_findings(

@@ -21,7 +21,7 @@ TARGET_MEDIAN_PERCENT = 5.0
 TARGET_WORST_PERCENT = 15.0
 """What is asked of all cases together, and of each."""
 
-KEYS = ("case", "strategy", "gpu", "driver", "torch")
+KEYS = ("case", "strategy", "level", "gpu", "driver", "torch")
 """What makes two scores of the same thing: the later one replaces the earlier."""
 
 SCORE_COLUMNS = (
@@ -69,6 +69,7 @@ def score(
     row = {
         "case": record["case"]["name"],
         "strategy": strategy,
+        "level": prediction.level,
         "gpu": calibration.gpu,
         "driver": calibration.driver,
         "torch": calibration.torch,
@@ -103,7 +104,7 @@ def read_scores(path: Path) -> pd.DataFrame:
 
 
 def with_scores(history: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """The history with these rows in it; a score of the same case, GPU, driver and torch is replaced."""
+    """The history with these rows in it; a score of the same `KEYS` is replaced."""
     parts = [part for part in (history, rows) if len(part)]
     if not parts:
         return history

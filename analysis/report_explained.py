@@ -129,6 +129,7 @@ class ScoreRow:
 
     case: str
     strategy: str
+    level: str
     gpu: str
     driver: str
     torch: str

@@ -177,9 +177,9 @@ def score_table(case: CaseReport) -> Table | None:
     if case.explained is None or not case.explained.scores:
         return None
     return Table(
-        "Latency of the graph, predicted from the eager trace, beside the measurement. Error: "
-        "predicted against "
-        "measured; positive where the graph was faster.",
+        "Latency of the graph, predicted from the eager trace, beside the measurement. Error: predicted "
+        "against measured; positive where the graph was faster. Level: highest in a process with several "
+        "graphs, see docs/prediction.md.",
         columns(":strategy", *_SCORE_TITLES, "nodes", "gap per node µs", "gap that would be exact µs"),
         tuple(
             (
@@ -230,11 +230,12 @@ def predictions_table(data: ReportData) -> Table | None:
     )
 
 
-_SCORE_TITLES = ("predicted µs [95 %]", "measured µs", "error %", ":inside the interval")
+_SCORE_TITLES = (":level", "predicted µs [95 %]", "measured µs", "error %", ":inside the interval")
 
 
 def _score_cells(row: ScoreRow) -> tuple[Cell, ...]:
     return (
+        text_cell(row.level),
         _estimate_cell(row),
         number_cell(row.measured_us, 1),
         number_cell(row.error_percent, 1),

@@ -75,6 +75,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="N",
         help="small kernels that the capture adds, such as an attention mask's (docs/prediction.md)",
     )
+    add(
+        "--level",
+        choices=("lowest", "highest"),
+        help="of the levels that graphs replay at: the lowest is that of a process with one graph and no "
+        "kernels on other streams (default: by the strategies in --latency, else the highest)",
+    )
     add_output_options(parser)
     return parser.parse_args(argv)
 
@@ -102,6 +108,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         scores=arguments.scores,
         keep=tuple(dict.fromkeys(arguments.keep)),
         extra_nodes=arguments.extra_nodes,
+        level=arguments.level,
     )
 
 

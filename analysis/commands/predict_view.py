@@ -18,8 +18,15 @@ from analysis.commands.ranges import find_range
 from analysis.commands.requests import record_beside, request_range, trusted
 from analysis.commands.sections import Fact, Section, View
 from analysis.commands.select import Selection, domain_name, select
+from analysis.overhead import Level
 from analysis.predict import Prediction, judge, pooled_table, predict
-from analysis.predict_findings import calibration_findings, mask_findings, weight_bytes, work_findings
+from analysis.predict_findings import (
+    calibration_findings,
+    level_of,
+    mask_findings,
+    weight_bytes,
+    work_findings,
+)
 from analysis.predict_score import measured_us, read_scores, score, scores_sentence, with_scores
 from analysis.predict_work import EagerWork, Role, eager_work
 from analysis.trace import Trace
@@ -45,6 +52,7 @@ class Request:
     scores: Path | None
     keep: tuple[str, ...]
     extra_nodes: int
+    level: Level | None
 
 
 def predict_view(path: Path, request: Request) -> tuple[View, pd.DataFrame | None]:
@@ -66,7 +74,11 @@ def predict_view(path: Path, request: Request) -> tuple[View, pd.DataFrame | Non
         steps.begin("predicting")
         work = _work(path, trace, request)
     prediction = predict(
-        work, calibration, weight_bytes=weight_bytes(latency, own), extra_nodes=request.extra_nodes
+        work,
+        calibration,
+        weight_bytes=weight_bytes(latency, own),
+        extra_nodes=request.extra_nodes,
+        level=request.level or level_of(latency),
     )
     scored = score(prediction, latency, calibration) if latency is not None else None
     if history is not None and scored is not None:

@@ -34,16 +34,20 @@ def record(
     layer_kinds: tuple[str, ...] = ("kernel",) * 12,
     gpu: str = "NVIDIA H200",
     bandwidth: float | None = 4e12,
+    levels_us: tuple[float, ...] = (0.0,),
 ) -> dict[str, Any]:
     """A record by the formula: T(n) = constant + (n - 1) gap + what the nodes last.
 
-    A fill costs `fill_us` more than a kernel of its length, a copy `copy_us`.
+    A fill costs `fill_us` more than a kernel of its length, a copy `copy_us`. There is a stretch for each of
+    `levels_us`, in which all gaps are so much wider.
     """
     random = np.random.default_rng(1)
     gaps = gap_us if isinstance(gap_us, dict) else dict.fromkeys((*KERNELS, *LAYERS), gap_us)
 
-    def noisy(value: float) -> dict[str, Any]:
-        return series(value + noise_us * random.standard_normal(SAMPLES))
+    def noisy(value: float, gaps: int = 0) -> dict[str, Any]:
+        parts = [np.full(SAMPLES // len(levels_us), gaps * level_us) for level_us in levels_us]
+        levels = np.concatenate(parts)
+        return series(value + levels + noise_us * random.standard_normal(levels.size))
 
     def size(name: str, nodes: int) -> dict[str, Any]:
         time_us = constant_us + (nodes - 1) * gaps.get(name, gaps["small"])
@@ -56,7 +60,7 @@ def record(
             more = {"memset": fill_us, "memcpy": copy_us}[name]
             time_us += nodes / 2 * (DURATION_US["small"] + DURATION_US[name] + more)
         times = {"event_us": time_us, "wall_us": time_us + BESIDE_US, "launch_us": 9.0, "queued_us": time_us}
-        return {"nodes": nodes, **{key: noisy(value) for key, value in times.items()}}
+        return {"nodes": nodes, **{key: noisy(value, nodes - 1) for key, value in times.items()}}
 
     probes = {
         name: {
@@ -75,7 +79,7 @@ def record(
         "kind": "calibration",
         "gpu": gpu,
         "environment": {"driver": "580.159.04", "torch": "2.11.0+cu130"},
-        "settings": {},
+        "settings": {"stretches": len(levels_us)},
         "probes": probes,
         "copies": [],
         "read_bandwidth_bytes_per_s": None if bandwidth is None else series([bandwidth] * 3),

@@ -55,16 +55,40 @@ def test_a_gap_that_grows_with_the_graph_is_followed() -> None:
             size["event_us"]["samples"] = [one + late for one in size["event_us"]["samples"]]
     calibration = calibration_of(bent, PATH)
     found = overhead_us(calibration, sizes([240.0, 360.0, 480.0, 1000.0]))
-    assert np.diff(found) == pytest.approx([120 * 0.75, 120 * 0.75, 520 * 0.75])
+    # Beyond the largest size, 480, each node takes what one took up to there.
+    assert np.diff(found) == pytest.approx([120 * 0.75, 120 * 0.75, 520 * (0.5 + 240 * 0.25 / 479)])
 
 
-def test_the_mean_of_the_layer_probes_counts_and_the_draws_hold_both() -> None:
+def test_of_several_levels_the_lowest_counts_and_the_draws_hold_all() -> None:
+    calibration = calibration_of(record(gap_us=0.2, levels_us=(0.17, 0.0, 0.34, 0.34)), PATH)
+    assert gap_and_constant_us(calibration, 241) == pytest.approx((0.2, 20.0))
+    assert gap_and_constant_us(calibration, 241, "highest") == pytest.approx((0.54, 20.0))
+    assert equal_kernels_gap_us(calibration, 400) == pytest.approx(0.2)
+    drawn = overhead_draws_us(calibration, sizes([241.0]), 500, np.random.default_rng(0))[:, 0]
+    assert sorted(set(np.round(drawn, 6))) == pytest.approx([20 + 240 * gap for gap in (0.2, 0.37, 0.54)])
+
+
+def test_what_a_fill_costs_is_compared_within_a_stretch() -> None:
+    calibration = calibration_of(record(fill_us=0.3, levels_us=(0.0, 0.34)), PATH)
+    assert kind_cost_us(calibration, "memset") == pytest.approx(0.3)
+
+
+def test_more_stretches_than_samples_are_half_a_calibration() -> None:
+    torn = record(levels_us=(0.0, 0.1))
+    torn["settings"]["stretches"] = 50
+    with pytest.raises(LaunchgapError, match="half a calibration"):
+        calibration_of(torn, PATH)
+
+
+def test_the_mean_of_the_layer_probes_counts_and_the_draws_hold_every_probe() -> None:
     gaps = {"layer-float32": 0.7, "layer-bfloat16": 0.5, "empty": 0.1, "small": 0.2, "wide": 0.3}
     calibration = calibration_of(record(gap_us=gaps), PATH)
     assert gap_and_constant_us(calibration, 241)[0] == pytest.approx(0.6)
     assert equal_kernels_gap_us(calibration, 400) == pytest.approx(0.2)
     drawn = overhead_draws_us(calibration, sizes([241.0]), 500, np.random.default_rng(0))[:, 0]
-    assert sorted(set(np.round(drawn, 6))) == pytest.approx([20 + 240 * gap for gap in (0.5, 0.7)])
+    assert sorted(set(np.round(drawn, 6))) == pytest.approx(
+        [20 + 240 * gap for gap in (0.1, 0.2, 0.3, 0.5, 0.7)]
+    )
 
 
 def test_the_fills_among_the_kernels_of_a_layer_are_taken_off() -> None:

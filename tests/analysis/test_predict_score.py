@@ -12,6 +12,7 @@ import pytest
 from analysis.attribute import RangeSelector, attribute
 from analysis.calibration import calibration_of
 from analysis.predict import Prediction, predict
+from analysis.predict_findings import level_of
 from analysis.predict_score import (
     SCORE_COLUMNS,
     measured_us,
@@ -25,6 +26,7 @@ from analysis.tables import csv_text
 from analysis.trace import read_trace
 from contract import LaunchgapError
 from tests.analysis.calibration_record import record
+from tests.data import score_predictions
 
 CASE = Path(__file__).resolve().parents[2] / "profiles" / "reference" / "bert-tiny-float32-p50-m512"
 CALIBRATION = calibration_of(record(gap_us=0.54, constant_us=22.0), Path("calibration.json"))
@@ -104,3 +106,20 @@ def test_another_file_is_no_history(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(LaunchgapError, match="no table of scores"):
         read_scores(path)
+
+
+def test_the_committed_scores_are_what_the_shipped_calibration_gives() -> None:
+    found = score_predictions.scores()
+    assert csv_text(found) == score_predictions.SCORES.read_text(encoding="utf-8")
+    assert set(found["level"]) == {"lowest", "highest"}
+
+
+def test_alone_with_its_graph_a_process_replays_at_the_lowest_level() -> None:
+    def latency(*names: str) -> dict[str, Any]:
+        ran = {name: {"event_ms": [1.0]} for name in names}
+        return {"strategies": ran | {"graph_fused": {"event_ms": [], "error": "refused"}}}
+
+    assert level_of(latency("eager", "eager_last", "graph")) == "lowest"
+    assert level_of(latency("eager", "graph", "graph_padded")) == "highest"
+    assert level_of(latency("eager", "graph", "compiled")) == "highest"
+    assert level_of(None) == level_of(latency("eager")) == "highest"
