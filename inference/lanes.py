@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -97,13 +98,8 @@ def _make_lane(device: torch.device) -> Lane:
     Raises:
         CaptureError: every stream is taken.
     """
-    unused = next(filter(None, (_unused_streams(device, priority) for priority in _PRIORITIES)), [])
-    if not unused:
-        raise CaptureError(
-            f"no stream is left to capture on: {len(_in_use)} are held by open runners or were spoilt by "
-            "captures that broke; close runners that are not needed, or start a new process"
-        )
-    for stream in unused:
+    lane = None
+    for stream in _unused_streams(device):
         handle = torch.cuda.graph_pool_handle()
         before_bytes = torch.cuda.memory_allocated(device)
         lane = Lane(stream, handle, _capture_products(stream, handle))
@@ -112,14 +108,26 @@ def _make_lane(device: torch.device) -> Lane:
     else:
         # All have seen products before, or cuBLAS was told to do without (CUBLAS_WORKSPACE_CONFIG).
         logger.debug("no stream without a cuBLAS buffer of its own is left")
+    if lane is None:
+        raise CaptureError(
+            f"no stream is left to capture on: {len(_in_use)} are held by open runners or were spoilt by "
+            "captures that broke; close runners that are not needed, or start a new process"
+        )
     _in_use.add(lane.stream.cuda_stream)
     return lane
 
 
-def _unused_streams(device: torch.device, priority: int) -> list[torch.cuda.Stream]:
-    """Streams of a priority that no graph of ours has."""
-    streams = [torch.cuda.Stream(device, priority=priority) for _ in range(_STREAMS)]
-    return [stream for stream in streams if stream.cuda_stream not in _in_use]
+def _unused_streams(device: torch.device) -> Iterator[torch.cuda.Stream]:
+    """Streams that no graph of ours has, of the first priority with any; torch makes each when asked for it."""
+    for priority in _PRIORITIES:
+        any_left = False
+        for _ in range(_STREAMS):
+            stream = torch.cuda.Stream(device, priority=priority)
+            if stream.cuda_stream not in _in_use:
+                any_left = True
+                yield stream
+        if any_left:
+            return
 
 
 def _capture_products(stream: torch.cuda.Stream, handle: Handle) -> torch.cuda.CUDAGraph:
