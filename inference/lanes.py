@@ -118,7 +118,7 @@ def _make_lane(device: torch.device) -> Lane:
 
 
 def _unused_streams(device: torch.device) -> Iterator[torch.cuda.Stream]:
-    """Streams that no graph of ours has, of the first priority with any; torch makes each when asked for it."""
+    """Streams that no graph of ours has, of the first priority with any; torch makes each when asked."""
     for priority in _PRIORITIES:
         any_left = False
         for _ in range(_STREAMS):
