@@ -9,6 +9,7 @@
 #   report      one page                                results/report.html, .md, .json
 #
 #   snakemake --cores 1                            everything that config/config.yaml asks for
+#   snakemake --cores 1 --configfile config/sweep.yaml   many cases (docs/sweeps.md); --dry-run: the plan
 #   snakemake --cores 1 --config profiler=off      latency only
 #   snakemake --cores 1 --config profiler=torch    traces by torch.profiler
 #   snakemake --cores 1 reference                  the example report, from the committed traces
@@ -29,6 +30,8 @@ if DEVICE == "cpu":
 
 
 CASES = settings.cases(config)
+SETTINGS = settings.settings_by_case(config)
+check_gpus()
 
 
 include: "rules/measure.smk"
@@ -51,11 +54,19 @@ rule all:
         rules.report.output,
         # A report that exists asks neither for a case added later nor for any other file that was lost.
         expand("results/latency/{case}/{file}", case=CASES, file=["latency.json", "latency_comparison.png"]),
-        lambda wildcards: tables_of(CASES),
-        lambda wildcards: [path for case in CASES for path in kept_files_of(case)],
+        *each_case(files_of),
+
+
+onstart:
+    keep_quiet_while_measuring()
+
+
+onsuccess:
+    FAILURES_FILE.unlink(missing_ok=True)
 
 
 onerror:
+    report_failures()
     tell(
         "stopped early; mend what is named above and start again (without traces: --config profiler=off)"
     )

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import transformers
 
+from inference.neighbours import Neighbour, neighbours
+
 _SMI_FIELDS = {
     "sm_clock_mhz": "clocks.sm",
     "memory_clock_mhz": "clocks.mem",
@@ -46,6 +48,13 @@ def read_clocks(device: torch.device) -> dict[str, float] | None:
         except ValueError:  # "[N/A]": this GPU does not say
             continue
     return readings
+
+
+def read_neighbours(device: torch.device) -> list[Neighbour] | None:
+    """Other processes on the GPU that torch uses, see `inference.neighbours`; None on the CPU."""
+    if device.type != "cuda":
+        return None
+    return neighbours(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
 
 
 def _driver(device: torch.device) -> str | None:

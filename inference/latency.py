@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ from contract import SCHEMA_VERSION, FloorFields, LatencyRecord
 from inference.backends import Backend
 from inference.benchmark import BenchmarkSettings, measure
 from inference.case import ReadyCase
-from inference.environment import describe_environment, read_clocks
+from inference.environment import describe_environment, read_clocks, read_neighbours
 from inference.floor import floor_ms, read_bandwidth_bytes_per_s, weight_bytes_read
+from inference.neighbours import Neighbour
+
+log = logging.getLogger(__name__)
 
 
 def measure_case(case: ReadyCase, settings: BenchmarkSettings, command: Sequence[str]) -> LatencyRecord:
@@ -24,8 +28,11 @@ def measure_case(case: ReadyCase, settings: BenchmarkSettings, command: Sequence
     device = case.backend.device
     environment: dict[str, Any] = describe_environment(device)
     environment["clocks_before"] = read_clocks(device)
+    environment["neighbours_before"] = read_neighbours(device)
     strategies, again_ms = measure(case, settings)
     environment["clocks_after"] = read_clocks(device)
+    environment["neighbours_after"] = read_neighbours(device)
+    _warn_of(environment["neighbours_before"], environment["neighbours_after"])
     return LatencyRecord(
         schema_version=SCHEMA_VERSION,
         kind="latency",
@@ -46,6 +53,12 @@ def measure_case(case: ReadyCase, settings: BenchmarkSettings, command: Sequence
         command=list(command),
         floor=_floor(case.loaded.model, case.backend),
     )
+
+
+def _warn_of(before: list[Neighbour] | None, after: list[Neighbour] | None) -> None:
+    names = sorted({one["program"] for one in [*(before or []), *(after or [])]})
+    if names:
+        log.warning("warning: other processes are on the GPU and spoil these numbers: %s", ", ".join(names))
 
 
 def _floor(model: PreTrainedModel, backend: Backend) -> FloorFields:

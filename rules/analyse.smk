@@ -8,14 +8,6 @@ rule analyse:
         latency="results/latency/{case}/latency.json",
         calibration=calibration_file(),
         shipped=shipped_calibrations(),
-        sources=sources(
-            "contract/*.py",
-            "commandline.py",
-            "analysis/*.py",
-            "scripts/analyse_traces.py",
-            "scripts/_cli.py",
-            "scripts/_arguments.py",
-        ),
     output:
         tables=report(
             expand("results/tables/{{case}}/{table}.csv", table=TABLES),
@@ -31,6 +23,14 @@ rule analyse:
     conda:
         "../envs/launchgap.yaml"
     params:
+        code=code(
+            "contract/*.py",
+            "commandline.py",
+            "analysis/*.py",
+            "scripts/analyse_traces.py",
+            "scripts/_cli.py",
+            "scripts/_arguments.py",
+        ),
         options=lambda wildcards, input: [
             f"--trace-dir={Path(input.traces[0]).parent}",
             f"--preflight={input.preflight}",
@@ -43,5 +43,5 @@ rule analyse:
     message:
         "Counting kernels and launches of {wildcards.case}"
     shell:
-        "python -m scripts.analyse_traces --case {wildcards.case:q} {params.options:q} -o {params.folder:q}"
+        "exec python -m scripts.analyse_traces --case {wildcards.case:q} {params.options:q} -o {params.folder:q}"
         " > {log:q} 2>&1"

@@ -2,8 +2,18 @@
 
 
 rule calibrate:
-    input:
-        sources(
+    output:
+        settings.MEASURED_CALIBRATION,
+    log:
+        "logs/calibrate.log",
+    priority: TIMED_FIRST
+    conda:
+        "../envs/launchgap.yaml"
+    threads: timed_threads()
+    resources:
+        gpu=1,
+    params:
+        code=code(
             "contract/*.py",
             "commandline.py",
             "inference/calibration*.py",
@@ -11,16 +21,8 @@ rule calibrate:
             "scripts/_cli.py",
             "scripts/_arguments.py",
         ),
-    output:
-        settings.MEASURED_CALIBRATION,
-    log:
-        "logs/calibrate.log",
-    conda:
-        "../envs/launchgap.yaml"
-    threads: all_cores()
-    resources:
-        gpu=1,
+        on_gpu=on_gpu(),
     message:
         "Measuring what launches cost on this GPU"
     shell:
-        "python -m scripts.calibrate --output {output:q} > {log:q} 2>&1"
+        "exec {params.on_gpu:q} python -m scripts.calibrate --output {output:q} > {log:q} 2>&1"

@@ -1,15 +1,25 @@
 # What the stages share: the checked settings, the device, and helpers for inputs.
+import atexit
+import json
 import os
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, workflow.basedir)  # the libraries lie beside the Snakefile
 
+from commandline import write_text_atomic
 from contract import LaunchgapError
 from snakemake.exceptions import WorkflowError
 from nsight.gpu import find_gpu
+from nsight.lease import usable_devices
 from nsight.preflight import host_fingerprint
 from rules import settings
+from rules.cluster import check_device
+from rules.fingerprint import fingerprint
+from rules.failures import FAILURES_FILE, FailedJob, failures, failures_record, reason
+from rules.plan import Plan, Step
 
 settings.prepare_environment(workflow.basedir)
 
@@ -18,6 +28,9 @@ TABLES = ["requests", "launches", "kernels", "comparison"]
 # What explains them; a table without rows could not be made, and explained.json says why.
 TABLES += ["ledger", "host_ledger", "kernel_match", "escaped", "graph_cost", "blockers"]
 TABLES += ["prediction", "prediction_summary", "scores"]
+
+# Jobs that take times leave no core to others; these then wait for the end and run side by side on all cores.
+TIMED_FIRST = 1
 
 
 def check_and_choose_device():
@@ -36,6 +49,7 @@ def check_again():
     try:
         settings.check_folders(["results", "profiles/nsys", "profiles/torch", "logs"])
         settings.check_config(config, SCHEMA)
+        check_device(config["device"], workflow.resource_settings.nodes)
     except LaunchgapError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -52,14 +66,55 @@ def project(path):
     return os.path.relpath(Path(workflow.basedir, path))
 
 
-def sources(*patterns):
-    """Python files behind a `python -m`: Snakemake sees edits of them only if they are inputs."""
-    return [project(path) for pattern in patterns for path in sorted(Path(workflow.basedir).glob(pattern))]
+def code(*patterns):
+    """The project's files behind a `python -m` in one word, as a parameter: an edit makes the rule run again."""
+    return fingerprint(Path(workflow.basedir), *patterns)
 
 
 def all_cores():
-    """Threads of a job that nothing may run beside, because it takes times."""
+    """Cores that Snakemake may use."""
     return workflow.resource_settings.cores or 1  # workflow.cores is an error where --cores is not needed
+
+
+def gpus():
+    """GPUs to use side by side: `--resources gpu=N`, one where nothing is said and in the simulation."""
+    given = workflow.global_resources.get("gpu")
+    return max(int(given.value or 1), 1) if given is not None and DEVICE == "cuda" else 1
+
+
+def timed_threads():
+    """Threads of a job that takes times: all cores, or its share where each GPU has a job of its own.
+
+    Nothing else may run beside it; on several GPUs nothing but its like.
+    """
+    return max(all_cores() // gpus(), 1)
+
+
+def keep_quiet_while_measuring():
+    """Have Snakemake do nothing while a job of this host runs; what it does takes time from what is measured.
+
+    Its limit of jobs a second, which a cluster needs, sets one more timer at every event: after a hundred jobs it
+    looks through all that is to run a hundred times a second.
+    """
+    if workflow.local_exec:
+        workflow.scheduler.job_rate_limiter = None
+
+
+def on_gpu():
+    """What is put before a command to give it a GPU that no other job of this user computes on."""
+    return ["python", "-m", "scripts.on_gpu", "--end-with-starter", "--"] if DEVICE == "cuda" else []
+
+
+def check_gpus():
+    """Tell of GPUs asked for that this host has not: their jobs would wait for each other."""
+    wanted = gpus()
+    if wanted == 1:
+        return
+    there = len(usable_devices(os.environ))
+    if there < wanted:
+        tell(f"--resources gpu={wanted}: {there} can be used here, so jobs wait for each other")
+    if all_cores() < wanted:
+        tell(f"--cores {all_cores()}: too few for {wanted} GPUs, each job needs one; give more")
 
 
 wildcard_constraints:
@@ -74,10 +129,12 @@ def case_arguments(name):
     options = ["model", "dtype", "prompt_length", "max_length", "attn_implementation"]
     options += ["phase"] if "phase" in case else []
     arguments = [f"--{option.replace('_', '-')}={case[option]}" for option in options]
+    flags = [option for option in ("trust_remote_code", "allow_pickle") if SETTINGS[name][option]]
     return [
         *arguments,
+        *(f"--{flag.replace('_', '-')}" for flag in flags),
         f"--device={DEVICE}",
-        f"--weights={config['weights']}",
+        f"--weights={SETTINGS[name]['weights']}",
         f"--seed={config['seed']}",
     ]
 
@@ -91,12 +148,12 @@ def traced_program(strategy):
 
 def strategies(case):
     """Strategies to measure of a case."""
-    return settings.strategies_of(config, CASES[case], "strategies")
+    return settings.strategies_of(SETTINGS[case], CASES[case], "strategies")
 
 
 def traced_strategies(case):
     """Strategies to trace of a case."""
-    return settings.strategies_of(config, CASES[case], "traced_strategies")
+    return settings.strategies_of(SETTINGS[case], CASES[case], "traced_strategies")
 
 
 def trace_names(case):
@@ -129,18 +186,96 @@ def shipped_calibrations():
     return [project(path) for path in sorted(Path(workflow.basedir, "profiles/calibration").glob("*.json"))]
 
 
-def kept_files_of(case):
+def each_case(function):
+    """An input function for each case: one that cannot be measured must not hide what the others need."""
+
+    def of_case(case, wildcards):
+        return function(case)
+
+    return [partial(of_case, case) for case in CASES]
+
+
+def files_of(case):
     """All files that tracing a case leaves, those that only a reader opens as well."""
     traces = traces_of(case)
+    if not traces:
+        return []
     reports = [path.removesuffix(".sqlite") + ".nsys-rep" for path in traces if path.endswith(".sqlite")]
-    return [*traces, *reports, *(records_of(case) if traces else [])]
+    return [*traces, *reports, *expand(rules.analyse.output, case=case)]
 
 
-def records_of(case):
-    """What the analysis writes beside the tables of a case."""
-    return [f"results/tables/{case}/{name}.json" for name in ("traces", "explained", "timeline")]
+def counted(case):
+    """What says that a case was counted, of all that its analysis writes at once; none if it has no traces.
+
+    The report is made without the tables of a case that cannot be traced.
+    """
+    return expand(rules.analyse.output.record, case=case) if trace_names(case) else []
 
 
-def tables_of(cases):
-    """Tables of the cases that can be traced; the report is made without those of the others."""
-    return expand(rules.analyse.output.tables, case=[case for case in cases if trace_names(case)])
+def report_options():
+    """What the report is made of, as arguments of scripts.build_report."""
+    return [
+        "--latency-dir=results/latency",
+        "--tables-dir=results/tables",
+        "--preflight=results/preflight.json",
+        "--cases",
+        *CASES,
+    ]
+
+
+def report_failures():
+    """Say which cases failed and why, and make the report of the others."""
+    if workflow.scheduler._user_kill:
+        return  # whoever ended it does not want to wait for a report
+    jobs = [one for job in workflow.scheduler.failed for one in (job.jobs if job.is_group() else [job])]
+    found = failures(
+        FailedJob(job.rule.name, job.wildcards_dict, Path(job.log[0]) if job.log else None) for job in jobs
+    )
+    if not found:
+        return
+    write_text_atomic(FAILURES_FILE, json.dumps(failures_record(found), indent=1) + "\n")
+    for case, one in found.items():
+        tell(f"failed: {case}: {one['step']}: {one['reason']} ({one['log']})")
+    command = [sys.executable, "-m", "scripts.build_report", *report_options(), "-o", "results"]
+    Path("logs").mkdir(exist_ok=True)
+    with open("logs/report.log", "wb") as log:
+        options = dict(stdout=log, stderr=subprocess.STDOUT, check=False)
+        made = subprocess.run([*command, f"--failures={FAILURES_FILE}"], **options).returncode == 0
+    if made:
+        # Older than all it is made of: the next call makes the report again, whatever becomes of these cases.
+        os.utime("results/report.json", (1, 1))  # Snakemake takes 0 for no time at all
+        tell(f"{len(found)} of {len(CASES)} cases failed; results/report.html shows the others and says so")
+    else:
+        tell(f"{len(found)} of {len(CASES)} cases failed, and there is no report: {reason(Path(log.name))}")
+
+
+def tell_plan():
+    """After a dry run, what it would do by cases and how long that takes."""
+    if not workflow.dryrun or workflow.dag is None:
+        return
+    traced = {case: traced_strategies(case) for case in CASES}
+    can_trace = settings.profiler(config) != "off"
+    plan = Plan(
+        [step_of(job) for job in workflow.dag.jobs if job.output],
+        {name: case["model"] for name, case in CASES.items()},
+        SETTINGS,
+        {
+            case: settings.most_traces(names, DEVICE, settings.profiler(config)) if can_trace else 0
+            for case, names in traced.items()
+        },
+        gpus(),
+        all_cores(),
+    )
+    for line in plan.lines():
+        tell(line)
+
+
+def step_of(job):
+    """A job as a step of the plan, with the time it took before by Snakemake's own record."""
+    before = workflow.persistence.metadata(job.output[0])
+    took = before.endtime - before.starttime if before and before.endtime and before.starttime else None
+    return Step(job.rule.name, job.wildcards_dict.get("case", ""), workflow.dag.needrun(job), took)
+
+
+if workflow.is_main_process:
+    atexit.register(tell_plan)

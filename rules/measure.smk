@@ -2,15 +2,6 @@
 
 
 checkpoint preflight:
-    input:
-        sources(
-            "contract/*.py",
-            "commandline.py",
-            "nsight/*.py",
-            "scripts/preflight.py",
-            "scripts/_cli.py",
-            "scripts/_arguments.py",
-        ),
     output:
         "results/preflight.json",
     log:
@@ -18,6 +9,14 @@ checkpoint preflight:
     conda:
         "../envs/launchgap.yaml"
     params:
+        code=code(
+            "contract/*.py",
+            "commandline.py",
+            "nsight/*.py",
+            "scripts/preflight.py",
+            "scripts/_cli.py",
+            "scripts/_arguments.py",
+        ),
         device=config["device"],
         profiler=settings.profiler(config),
         # Installing nsys later, or another nvtx, makes this run again.
@@ -25,7 +24,7 @@ checkpoint preflight:
     message:
         "Looking at this host: is there a GPU, does nsys work?"
     shell:
-        "python -m scripts.preflight --device {params.device:q} --profiler {params.profiler:q} --output {output:q}"
+        "exec python -m scripts.preflight --device {params.device:q} --profiler {params.profiler:q} --output {output:q}"
         " > {log:q} 2>&1"
 
 
@@ -33,13 +32,6 @@ checkpoint measure:
     input:
         # Finding another nsys is no reason to measure again.
         ancient("results/preflight.json"),
-        sources(
-            "contract/*.py",
-            "commandline.py",
-            "inference/*.py",
-            "scripts/cuda_graph_benchmark.py",
-            "scripts/_*.py",
-        ),
     output:
         record="results/latency/{case}/latency.json",
         figure=report(
@@ -50,20 +42,29 @@ checkpoint measure:
         ),
     log:
         "logs/measure/{case}.log",
+    priority: TIMED_FIRST
     conda:
         "../envs/launchgap.yaml"
-    threads: all_cores()
+    threads: timed_threads()
     resources:
         gpu=1,
     params:
+        code=code(
+            "contract/*.py",
+            "commandline.py",
+            "inference/*.py",
+            "scripts/cuda_graph_benchmark.py",
+            "scripts/_*.py",
+        ),
         folder=subpath(output.record, parent=True),
         case=lambda wildcards: case_arguments(wildcards.case),
         strategies=lambda wildcards: strategies(wildcards.case),
-        runs=config["runs"],
-        warmup_s=config["warmup_s"],
+        runs=lambda wildcards: SETTINGS[wildcards.case]["runs"],
+        warmup_s=lambda wildcards: SETTINGS[wildcards.case]["warmup_s"],
+        on_gpu=on_gpu(),
     message:
         "Measuring {wildcards.case} without a profiler"
     shell:
-        "python -m scripts.cuda_graph_benchmark {params.case:q} --strategies {params.strategies:q}"
+        "exec {params.on_gpu:q} python -m scripts.cuda_graph_benchmark {params.case:q} --strategies {params.strategies:q}"
         " --runs {params.runs:q} --warmup-s {params.warmup_s:q} --allow-partial --output-dir {params.folder:q}"
         " > {log:q} 2>&1"

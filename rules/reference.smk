@@ -8,7 +8,6 @@ use rule analyse as analyse_reference with:
         traces=lambda wildcards: sorted(map(str, Path(REFERENCE, wildcards.case).glob("*.*.*"))),
         latency=f"{REFERENCE}/{{case}}/latency.json",
         shipped=shipped_calibrations(),
-        sources=rules.analyse.input.sources,
     output:
         tables=expand("results/reference/tables/{{case}}/{table}.csv", table=TABLES),
         record="results/reference/tables/{case}/traces.json",
@@ -17,6 +16,7 @@ use rule analyse as analyse_reference with:
     log:
         "logs/reference/analyse/{case}.log",
     params:
+        code=rules.analyse.params.code,
         options=lambda wildcards, input: [
             f"--trace-dir={REFERENCE}/{wildcards.case}",
             f"--latency={input.latency}",
@@ -28,7 +28,6 @@ use rule report as report_reference with:
     input:
         latency=expand(f"{REFERENCE}/{{case}}/latency.json", case=REFERENCE_CASES),
         tables=expand("results/reference/tables/{case}/{table}.csv", case=REFERENCE_CASES, table=TABLES),
-        sources=rules.report.input.sources,
     output:
         html="results/reference/report.html",
         markdown="results/reference/report.md",
@@ -37,6 +36,7 @@ use rule report as report_reference with:
     log:
         "logs/reference/report.log",
     params:
+        code=rules.report.params.code,
         options=[
             f"--latency-dir={REFERENCE}",
             "--tables-dir=results/reference/tables",

@@ -3,18 +3,9 @@
 
 rule report:
     input:
+        *each_case(counted),
         latency=expand("results/latency/{case}/latency.json", case=CASES),
-        tables=lambda wildcards: tables_of(CASES),
         preflight="results/preflight.json",
-        sources=sources(
-            "contract/*.py",
-            "commandline.py",
-            "analysis/*.py",
-            "analysis/*/*",
-            "scripts/build_report.py",
-            "scripts/_cli.py",
-            "scripts/_arguments.py",
-        ),
     output:
         html=report("results/report.html", caption="captions/report.rst", category="Report"),
         markdown="results/report.md",
@@ -31,15 +22,18 @@ rule report:
     conda:
         "../envs/launchgap.yaml"
     params:
-        options=[
-            "--latency-dir=results/latency",
-            "--tables-dir=results/tables",
-            "--preflight=results/preflight.json",
-            "--cases",
-            *CASES,
-        ],
+        code=code(
+            "contract/*.py",
+            "commandline.py",
+            "analysis/*.py",
+            "analysis/*/*",
+            "scripts/build_report.py",
+            "scripts/_cli.py",
+            "scripts/_arguments.py",
+        ),
+        options=report_options(),
         folder=subpath(output.html, parent=True),
     message:
         "Writing {output.html}"
     shell:
-        "python -m scripts.build_report {params.options:q} -o {params.folder:q} > {log:q} 2>&1"
+        "exec python -m scripts.build_report {params.options:q} -o {params.folder:q} > {log:q} 2>&1"

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from jsonschema import Draft202012Validator, ValidationError, validators
 
+from commandline import STARTER_VARIABLE
 from contract import (
     DEFAULT_ATTENTION,
     STEP_STRATEGIES,
@@ -27,6 +28,7 @@ from contract import (
     read_record,
 )
 from nsight.install import GRAPH_EXPORT_SINCE, parse_version
+from rules.sweep import OWN_SETTINGS, expand
 
 MEASURE = "measure"
 """Value of the setting `calibration` that has this host's GPU calibrated."""
@@ -46,6 +48,7 @@ def prepare_environment(project: str) -> None:
     """
     for name, first in (("PYTHONPATH", project), ("PATH", str(Path(sys.executable).parent))):
         os.environ[name] = os.pathsep.join(filter(None, [first, os.environ.get(name)]))
+    os.environ[STARTER_VARIABLE] = str(os.getpid())
 
 
 def check_folders(names: Sequence[str]) -> None:
@@ -72,13 +75,8 @@ def check_config(config: Mapping[str, Any], schema_file: Path) -> None:
     errors = _errors(config, schema)
     if errors:
         raise LaunchgapError(f"config: {_schema_message(errors[0])}")
+    _check_traced("config", config)
     _check_cases(config)
-    missing = [name for name in config["traced_strategies"] if name not in config["strategies"]]
-    if missing:
-        raise LaunchgapError(
-            f"config: traced_strategies: {missing[0]!r} is not measured; add it to strategies"
-        )
-
     named = config["calibration"]
     if named not in (None, MEASURE) and not Path(named).is_file():
         raise LaunchgapError(
@@ -130,24 +128,28 @@ def _key_message(mapping: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     return f"key {missing!r} is missing; give {known[missing]['description']}"
 
 
+def _check_traced(where: str, chosen: Mapping[str, Any]) -> None:
+    for name in chosen["traced_strategies"]:
+        if name not in chosen["strategies"]:
+            raise LaunchgapError(
+                f"{where}: traced_strategies: {name!r} is not measured; add it to strategies"
+            )
+
+
 def _check_cases(config: Mapping[str, Any]) -> None:
+    places = {f"config: cases[{index}]": case for index, case in enumerate(config["cases"])}
+    for case in expand(config.get("sweep")):
+        where = f"config: sweep: {case_name(**_names(case))}"
+        if where in places:
+            raise LaunchgapError(f"{where}: comes twice; remove one of its entries in include")
+        places[where] = case
+    if not places:
+        raise LaunchgapError("config: cases: there are none; give one or more, or a sweep")
     seen: set[str] = set()
-    for index, case in enumerate(config["cases"]):
-        where = f"config: cases[{index}]"
-        if case["prompt_length"] > case["max_length"]:
-            raise LaunchgapError(
-                f"{where}.prompt_length: {case['prompt_length']} is more than max_length, "
-                f"{case['max_length']}; shorten the prompt or raise max_length"
-            )
-        if case.get("phase") == Phase.DECODE and case["prompt_length"] < 2:
-            raise LaunchgapError(
-                f"{where}.prompt_length: 1 leaves a decode step no token before it; give 2 or more"
-            )
-        if case["model"].startswith((".", "/")) and not Path(case["model"]).is_dir():
-            raise LaunchgapError(
-                f"{where}.model: {case['model']!r} is no folder; give one that holds a model"
-            )
-        name = case_name(**case)
+    for where, case in places.items():
+        _check_case(where, case)
+        _check_traced(where, _with_own(config, case))
+        name = case_name(**_names(case))
         if name in seen:
             raise LaunchgapError(
                 f"{where}: the name {name} is taken by an earlier case; remove one of the two"
@@ -155,11 +157,35 @@ def _check_cases(config: Mapping[str, Any]) -> None:
         seen.add(name)
 
 
+def _check_case(where: str, case: Mapping[str, Any]) -> None:
+    if case["prompt_length"] > case["max_length"]:
+        raise LaunchgapError(
+            f"{where}.prompt_length: {case['prompt_length']} is more than max_length, "
+            f"{case['max_length']}; shorten the prompt or raise max_length"
+        )
+    if case.get("phase") == Phase.DECODE and case["prompt_length"] < 2:
+        raise LaunchgapError(
+            f"{where}.prompt_length: 1 leaves a decode step no token before it; give 2 or more"
+        )
+    if case["model"].startswith((".", "/")) and not Path(case["model"]).is_dir():
+        raise LaunchgapError(f"{where}.model: {case['model']!r} is no folder; give one that holds a model")
+
+
+def _names(case: Mapping[str, Any]) -> dict[str, Any]:
+    """A case without the settings of its own."""
+    return {key: value for key, value in case.items() if key not in OWN_SETTINGS}
+
+
+def _all_cases(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The cases that the settings name one by one, then those of the sweep."""
+    return [*config["cases"], *expand(config.get("sweep"))]
+
+
 def cases(config: Mapping[str, Any]) -> dict[str, CaseFields]:
     """The cases of a checked configuration by their names, which are also their folders'."""
     named: dict[str, CaseFields] = {}
-    for case in config["cases"]:
-        name = case_name(**case)
+    for case in _all_cases(config):
+        name = case_name(**_names(case))
         named[name] = fields = CaseFields(
             name=name,
             model=case["model"],
@@ -171,6 +197,20 @@ def cases(config: Mapping[str, Any]) -> dict[str, CaseFields]:
         if case.get("phase") == Phase.DECODE:
             fields["phase"] = case["phase"]
     return named
+
+
+def settings_by_case(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What holds for each case of a checked configuration: the settings for all, and over them its own."""
+    return {case_name(**_names(case)): _with_own(config, case) for case in _all_cases(config)}
+
+
+def _with_own(config: Mapping[str, Any], case: Mapping[str, Any]) -> Mapping[str, Any]:
+    own = {key: value for key, value in case.items() if key in OWN_SETTINGS}
+    if "strategies" in own and "traced_strategies" not in own:
+        # Of the strategies that all cases trace, those that this one measures.
+        traced = [name for name in config["traced_strategies"] if name in own["strategies"]]
+        own["traced_strategies"] = traced
+    return {**config, **own}
 
 
 def profiler(config: Mapping[str, Any]) -> str:
@@ -200,10 +240,16 @@ def trace_files(tracer_name: str | None, case: str, names: Sequence[str]) -> lis
     return [f"{folder}/{case}/{name}{end}" for name in names for end in (suffix, ".json")]
 
 
-def strategies_of(config: Mapping[str, Any], case: CaseFields, key: str) -> list[str]:
+def strategies_of(chosen: Mapping[str, Any], case: CaseFields, key: str) -> list[str]:
     """What `strategies` or `traced_strategies` (the key) come to for a case: a decode step has fewer ways."""
     is_step = case.get("phase") == Phase.DECODE
-    return [name for name in config[key] if not is_step or name in STEP_STRATEGIES]
+    return [name for name in chosen[key] if not is_step or name in STEP_STRATEGIES]
+
+
+def most_traces(strategies: Sequence[str], device: str, profiler_name: str) -> int:
+    """How many traces a case has if all of `strategies` can be measured, for a plan made before that."""
+    graphs = [name for name in strategies if name not in WITHOUT_GRAPH]
+    return len(strategies) + (len(graphs) if device == "cuda" and profiler_name != "torch" else 0)
 
 
 def wanted_traces(strategies: Sequence[str], preflight_file: Path, latency_file: Path) -> list[str]:

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from nsight.processes import MARK_VARIABLE
+from tests.security.listening import ListeningWatch
+
 ROOT = Path(__file__).resolve().parents[2]
 STAND_INS = Path(__file__).with_name("standin")
 CASE = "bert-tiny-float32-p50-m128"
@@ -22,6 +25,24 @@ SMALL = ("strategies=[eager, graph]", "traced_strategies=[eager, graph]")
 
 GRAPH = ("traced_strategies=[graph]",)
 REAL = ("runs=3", "warmup_s=0", "weights=random", "strategies=[eager, graph]", "traced_requests=2")
+
+
+PLANTED = {
+    name: f"planted-{name.lower()}-7f3c"
+    for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "NVIDIA_API_KEY", "WANDB_API_KEY")
+}
+"""Secrets that the real pipeline runs with. The third has a prefix that programs on a GPU need."""
+
+MIN_LOOKS = 30
+
+
+def _finish(process: subprocess.Popen[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 @dataclass(frozen=True)
@@ -56,13 +77,7 @@ class Project:
     def run(
         self, *arguments: str, config: tuple[str, ...] = SMALL, **environ: str
     ) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments, config=config, **environ)
-        try:
-            out, err = process.communicate(timeout=120)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        return _finish(self.start(*arguments, config=config, **environ), 120)
 
     def rules_to_run(self, *arguments: str, config: tuple[str, ...] = SMALL, **environ: str) -> set[str]:
         """Names of the rules that a run would run, itself and its targets left out."""
@@ -88,7 +103,7 @@ def make_project(folder: Path) -> Project:
         (folder / name).mkdir()
     for name in ("Snakefile", "commandline.py"):
         shutil.copy2(ROOT / name, folder / name)
-    for name in ("__init__.py", "_arguments.py", "_cli.py", "preflight.py", "capture_trace.py"):
+    for name in ("__init__.py", "_arguments.py", "_cli.py", "on_gpu.py", "preflight.py", "capture_trace.py"):
         shutil.copy2(ROOT / "scripts" / name, folder / "scripts" / name)
     for path in STAND_INS.glob("*.py"):
         shutil.copy2(path, folder / "scripts" / path.name)
@@ -98,35 +113,55 @@ def make_project(folder: Path) -> Project:
 
 @pytest.fixture(scope="session")
 def finished_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose pipeline ran to the end once, in a folder whose name must be quoted everywhere."""
-    project = make_project(tmp_path_factory.mktemp("pipeline") / "it's 50% done; $HOME")
-    done = project.run()
-    assert done.returncode == 0, done.stderr
-    return project
+    """A project whose pipeline ran to the end once, in a folder whose name must be quoted everywhere.
+
+    Made once a session, however many folders of tests ask for it.
+    """
+    folder = tmp_path_factory.getbasetemp() / "pipeline" / "it's 50% dönё; $HOME"
+    if not folder.exists():
+        done = make_project(folder).run()
+        assert done.returncode == 0, done.stderr
+    return Project(folder)
+
+
+def start_real(
+    folder: Path, *arguments: str, config: tuple[str, ...] = (), **environ: str
+) -> subprocess.Popen[str]:
+    """Start the project's own Snakefile and programs, with results in `folder`: nothing is a stand-in."""
+    snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
+    return subprocess.Popen(
+        [*snakemake, *arguments, "--config", *REAL, *config],
+        cwd=folder,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def run_real(
     folder: Path, *arguments: str, config: tuple[str, ...] = (), **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the project's own Snakefile and programs, with results in `folder`: nothing is a stand-in."""
-    snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
-    return subprocess.run(
-        [*snakemake, *arguments, "--config", *REAL, *config],
-        cwd=folder,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", **environ},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    """Run what `start_real` starts to its end."""
+    return _finish(start_real(folder, *arguments, config=config, **environ), 280)
 
 
 @pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the real pipeline ran from configuration to report once, traced by nsys."""
-    folder = tmp_path_factory.mktemp("real")
-    done = run_real(folder, config=GRAPH)
-    assert done.returncode == 0, done.stderr
+    """A folder in which the real pipeline ran from configuration to report once, traced by nsys.
+
+    It ran with secrets in its environment, and what it listened on stands beside the folder.
+    """
+    folder = tmp_path_factory.getbasetemp() / "real" / "run"
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        tokens = [f"{name}={value}" for name, value in PLANTED.items()]
+        with ListeningWatch(*tokens, f"{MARK_VARIABLE}={folder}") as watch:
+            done = run_real(folder, config=GRAPH, **PLANTED)
+        assert done.returncode == 0, done.stderr
+        assert watch.looks > MIN_LOOKS
+        (folder.parent / "listening").write_text("\n".join(sorted(watch.found)))
     return folder
 
 

@@ -131,8 +131,8 @@ def test_schema_knows_the_names_of_the_contract() -> None:
             {"strategies": ["eager"]},
             "config: traced_strategies: 'graph' is not measured; add it to strategies",
         ),
-        ({"cases": []}, "config: cases: [] is not allowed; give a list of one or more cases"),
-        ({"cases": {}}, "config: cases: {} is not allowed; give a list of one or more cases"),
+        ({"cases": []}, "config: cases: there are none; give one or more, or a sweep"),
+        ({"cases": {}}, "config: cases: {} is not allowed; give a list of cases"),
         ({"cases": ["gpt2"]}, "config: cases[0]: 'gpt2' is not allowed; give a case with the keys model"),
         (
             {"cases": [CASE, CASE]},

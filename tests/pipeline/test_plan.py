@@ -1,0 +1,78 @@
+"""The plan that a dry run tells: which cases, what of each, and how long by what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rules.plan import Plan, Step, duration, rule_of_thumb_s
+
+SETTINGS = {"runs": 100, "warmup_s": 2.0, "strategies": ["eager", "graph"], "traced_requests": 20}
+MODELS = {"a1": "a", "a2": "a", "b1": "b"}
+
+
+def _plan(steps: Sequence[Step], traces: int = 0, **more: int) -> Plan:
+    return Plan(steps, MODELS, dict.fromkeys(MODELS, SETTINGS), dict.fromkeys(MODELS, traces), **more)
+
+
+def _measure(case: str, earlier_s: float | None = None, *, needed: bool = True) -> Step:
+    return Step("measure", case, needed, earlier_s)
+
+
+def test_nothing_to_run_is_not_told() -> None:
+    assert _plan([_measure("a1", 5.0, needed=False), Step("report")]).lines() == []
+
+
+def test_a_step_that_ran_before_takes_as_long_again_and_its_like_the_median() -> None:
+    plan = _plan([_measure("a1", 10.0, needed=False), _measure("b1", 50.0), _measure("a2")])
+    assert [plan.seconds(step) for step in plan.steps] == [10.0, 50.0, 10.0]
+    other_model = _plan([_measure("a1", 10.0), _measure("a2", 30.0), _measure("b1")])
+    assert other_model.seconds(other_model.steps[2]) == 20.0
+
+
+def test_a_rule_of_thumb_where_nothing_ran() -> None:
+    plan = _plan([_measure("a1")])
+    assert plan.seconds(plan.steps[0]) == rule_of_thumb_s("measure", SETTINGS, 3)
+    assert plan.lines()[-1].startswith("times are a rule of thumb")
+    more = SETTINGS | {"runs": 1000}
+    assert rule_of_thumb_s("measure", more, 3) > rule_of_thumb_s("measure", SETTINGS, 3)
+
+
+def test_traces_of_a_case_that_is_yet_to_be_measured_are_counted() -> None:
+    plan = _plan([_measure("a1"), _measure("b1", 3.0, needed=False)], traces=3)
+    head, line, _ = plan.lines()
+    assert head.startswith("plan: 1 of 3 cases have something to run, about ")
+    assert line.split("  ")[1:3] == ["a1", "measure, 3 traces, tables"]
+
+
+def test_traces_that_are_there_are_not_counted_twice() -> None:
+    there = [Step("capture", "a1", needed=False, earlier_s=4.0), Step("analyse", "a1", earlier_s=1.0)]
+    line = _plan([_measure("a1", 10.0), *there], traces=2).lines()[1]
+    assert line.split("  ")[2] == "measure, 1 trace, tables"
+    assert line.endswith(" 15 s")
+
+
+def test_gpus_share_what_is_timed_and_cores_the_rest() -> None:
+    steps = [_measure(case, 60.0) for case in MODELS] + [
+        Step("analyse", case, earlier_s=10.0) for case in MODELS
+    ]
+    report = Step("report", earlier_s=7.0)
+    assert _plan([*steps, report]).total_s() == 3 * 60 + 3 * 10 + 7
+    assert _plan([*steps, report], gpus=3, cores=6).total_s() == 60 + 5 + 7
+    assert "on 3 GPUs side by side" in _plan(steps, gpus=3).lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.2, "1 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (750, "12 min 30 s"),
+        (3600, "1 h 0 min"),
+        (11130, "3 h 5 min"),
+    ],
+)
+def test_duration(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
