@@ -6,13 +6,18 @@ Standard library only: `inference`, `analysis` and `scripts` all import it.
 from __future__ import annotations
 
 import argparse
+import codecs
+import ctypes
 import errno
+import io
 import logging
 import os
+import re
+import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +25,13 @@ from typing import Any, NoReturn
 from contract import LaunchgapError
 
 EXIT_USER_ERROR = 2
+
+_PRINTED = "launchgap-printed"
+
+STARTER_VARIABLE = "LAUNCHGAP_STARTER"
+"""Environment variable that names the Snakemake whose jobs end with it; rules/settings.py sets it."""
+
+_PR_SET_PDEATHSIG = 1
 
 _REMEDIES = {
     errno.ENOSPC: "free some disk space and run it again",
@@ -36,6 +48,24 @@ _REMEDIES = {
     errno.ELOOP: "give a path whose links do not lead in a circle",
 }
 
+
+_LESS_MEMORY = "use a smaller model, dtype or length, or end what else takes memory"
+_MEND_GPU = (
+    "the GPU or its driver failed: see nvidia-smi and `dmesg | grep Xid`, reset or reboot, then start again"
+)
+
+# What torch says of a machine that failed, in the words of CUDA. Its other errors, an illegal memory access
+# among them, are defects of a program and keep their traceback.
+_MACHINE_FAILURES = (
+    (r"CUDA out of memory|CUDA error: (out of memory|CUBLAS_STATUS_ALLOC_FAILED)", _LESS_MEMORY),
+    (r"can't allocate memory|Cannot allocate memory", _LESS_MEMORY),
+    (
+        r"CUDA error: (unknown error|unspecified launch failure|hardware stack error|.*uncorrectable"
+        r"|.*NVLink|initialization error|driver shutting down|system not yet initialized"
+        r"|no CUDA-capable device|.*busy or unavailable|.*launch timed out)",
+        _MEND_GPU,
+    ),
+)
 
 _OWN = ("analysis", "inference", "nsight", "scripts")
 
@@ -82,8 +112,10 @@ class Parser(argparse.ArgumentParser):
 def run_command(main: Callable[[], int | None]) -> int:
     """The exit code of a command: what its `main` returns, or 2 after one line on stderr.
 
-    A reader of stdout that leaves early (`| head`) ends the command quietly, as it ends other programs.
+    A reader of stdout that leaves early (`| head`) ends the command quietly, as it ends other programs. A
+    letter that the locale has not is a question mark, no error.
     """
+    _print_anything()
     try:
         code = main()
         if sys.stdout is not None:  # closed by the shell, as by `>&-`
@@ -92,6 +124,13 @@ def run_command(main: Callable[[], int | None]) -> int:
         if _Verbose.on:
             traceback.print_exc()
         return _complain(str(error))
+    except (MemoryError, RuntimeError) as error:
+        failure = machine_failure(error)
+        if failure is None:
+            raise
+        if _Verbose.on:
+            traceback.print_exc()
+        return _complain(str(failure))
     except BrokenPipeError:
         # The interpreter flushes stdout once more when it ends; nobody reads that either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -101,6 +140,47 @@ def run_command(main: Callable[[], int | None]) -> int:
             raise
         return _complain(f"{error.filename or 'output'}: {error.strerror}; {_REMEDIES[error.errno]}")
     return code or 0
+
+
+def _print_anything() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=_PRINTED)
+
+
+def _printable(error: UnicodeError) -> tuple[str | bytes, int]:
+    """For what cannot be printed: the bytes of a file's name as they are, a question mark for others."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    try:
+        return error.object[error.start : error.end].encode("ascii", "surrogateescape"), error.end
+    except UnicodeEncodeError:
+        return "?" * (error.end - error.start), error.end
+
+
+codecs.register_error(_PRINTED, _printable)
+
+
+def machine_failure(error: BaseException) -> LaunchgapError | None:
+    """The one line for full memory or a lost GPU, as torch reports them; None for other errors."""
+    if isinstance(error, MemoryError):
+        return LaunchgapError(f"out of memory; {_LESS_MEMORY}")
+    said = (str(error).strip().splitlines() or [""])[0]
+    remedy = next((remedy for words, remedy in _MACHINE_FAILURES if re.search(words, said)), None)
+    return None if remedy is None else LaunchgapError(f"{said}; {remedy}")
+
+
+def end_with_starter(environ: Mapping[str, str]) -> None:
+    """Have the kernel end this process once the Snakemake that started it is gone, however that ends.
+
+    A measurement whose Snakemake was killed would otherwise go on beside its redo, and spoil it. Nothing
+    polls, which would be seen in what is measured. Does nothing where the parent is another, such as a shell.
+    """
+    starter = environ.get(STARTER_VARIABLE, "")
+    if starter != str(os.getppid()):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if starter != str(os.getppid()):  # it ended before the kernel had been asked
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 def _complain(message: str) -> int:
@@ -156,8 +236,8 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def write_text_atomic(path: Path, text: str) -> None:
-    """`write_bytes_atomic` for UTF-8 text."""
-    write_bytes_atomic(path, text.encode("utf-8"))
+    """`write_bytes_atomic` for UTF-8 text; names of files in it that are none keep their bytes."""
+    write_bytes_atomic(path, text.encode("utf-8", "surrogateescape"))
 
 
 def require_writable(folder: Path) -> None:

@@ -26,7 +26,10 @@ class CaseFields(TypedDict):
 
 
 class ModelFields(TypedDict):
-    """Which weights ran. `weights` is `pretrained` or `random`; `reason` says why they are random."""
+    """Which weights ran. `weights` is `pretrained` or `random`; `reason` says why they are random.
+
+    `trusted` is there if the user let the model run code of its own or be read from a pickle.
+    """
 
     architecture: str
     source: str
@@ -36,6 +39,7 @@ class ModelFields(TypedDict):
     weight_bytes: int
     vocab_size: int
     max_positions: int
+    trusted: NotRequired[list[Literal["remote code", "pickle"]]]
 
 
 class CorrectnessFields(TypedDict):

@@ -123,8 +123,8 @@ class CudaBackend:
         """See `Backend.capture`. Warms up on the caller's stream, so that nothing runs on the lane's.
 
         On an H200 graphs took up to 10 % longer once kernels had been launched on several streams of the
-        process, warm-up among them (docs/prediction.md). cuBLAS's buffer, for which a side stream is usual, is
-        the lane's own business.
+        process, warm-up among them (docs/prediction.md). cuBLAS's buffer, for which a side stream is usual,
+        is the lane's own business.
         """
         fresh = pool is None
         pool = pool or new_pool(self.device)

@@ -19,6 +19,7 @@ from inference.decode_step import check_slots
 from inference.devices import forbid_tf32, resolve_device, resolve_dtype
 from inference.loading import LoadedModel, ModelRequest, load_model
 from inference.strategies import check_lengths
+from inference.trust import Trust
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class CaseOptions:
     """What a user chooses: model, precision, lengths in tokens, and what a request is.
 
     `max_length` None stands for 1024, in the phase `decode` for 128, or the model's last position, whichever
-    is less.
+    is less. `trust_remote_code` lets code run that comes with the model, `allow_pickle` lets its weights be
+    read from a pickle.
     """
 
     model: str = "gpt2"
@@ -38,6 +40,8 @@ class CaseOptions:
     weights: str = "auto"
     seed: int = 0
     phase: str = Phase.PREFILL.value
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,15 @@ def open_case(options: CaseOptions) -> ReadyCase:
     dtype = resolve_dtype(options.dtype, device)
     forbid_tf32()
     loaded = load_model(
-        ModelRequest(options.model, dtype, device, options.attn_implementation, options.weights, options.seed)
+        ModelRequest(
+            options.model,
+            dtype,
+            device,
+            options.attn_implementation,
+            options.weights,
+            options.seed,
+            Trust(options.trust_remote_code, options.allow_pickle),
+        )
     )
     positions = loaded.fields["max_positions"]
     is_step = options.phase == Phase.DECODE

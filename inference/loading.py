@@ -10,8 +10,10 @@ import copy
 import logging
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -20,27 +22,33 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNot
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
+from commandline import machine_failure
 from contract import LaunchgapError, ModelFields
 from inference.presets import Preset, find_preset, preset_names
+from inference.trust import (
+    PICKLED_WEIGHTS,
+    Trust,
+    loading_options,
+    pickles_refused,
+    refuse_hub_attention,
+    refused,
+    why_pickled,
+)
 
 logger = logging.getLogger(__name__)
 
 HUB_TIMEOUT_S = 5.0
 """How long one look at the hub may take before the hub counts as out of reach; there are no retries."""
 
-_WEIGHT_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
-
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """Which model to load and how. `weights` is `auto`, `pretrained` or `random`."""
+    """Which model to load and how. `weights` is `auto`, `pretrained` or `random`.
+
+    Unless `trust` says so, no code of the model's own is run and no pickle is read.
+    """
 
     model: str
     dtype: torch.dtype
@@ -48,6 +56,7 @@ class ModelRequest:
     attn_implementation: str
     weights: str = "auto"
     seed: int = 0
+    trust: Trust = field(default_factory=Trust)
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,9 @@ def load_model(request: ModelRequest) -> LoadedModel:
 
     Raises:
         LaunchgapError: unknown name, unreadable folder, weights out of reach, attention implementation
-            unknown to the model, or no memory for it.
+            unknown to the model, no memory for it, or code or a pickle that is not trusted.
     """
+    refuse_hub_attention(request.attn_implementation, request.trust)
     source = _resolve(request)
     try:
         model = _build(request, source)
@@ -88,15 +98,16 @@ def load_model(request: ModelRequest) -> LoadedModel:
         raise LaunchgapError(
             f"model {request.model}: does not fit into GPU memory; use a smaller model or dtype"
         ) from error
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise LaunchgapError(
+    except (OSError, ValueError, ImportError, RuntimeError, UnpicklingError) as error:
+        known = refused(request.model, error) or machine_failure(error)
+        raise known or LaunchgapError(
             f"model {request.model}: cannot be loaded ({_first_line(error)}); check the name "
             "and the attention implementation"
         ) from error
     model.eval().requires_grad_(False)
     if source.location is None:
         logger.warning("%s: random weights (%s). Latency is real, text is not.", request.model, source.reason)
-    return LoadedModel(model, _describe(model, source))
+    return LoadedModel(model, _describe(model, source, request.trust))
 
 
 def max_positions(model: PreTrainedModel) -> int:
@@ -122,7 +133,7 @@ def _resolve(request: ModelRequest) -> _Source:
             "a hub id such as org/name, or a local folder"
         )
     if request.weights == "random":
-        return _random(name, preset, "random weights were asked for")
+        return _random(request, preset, "random weights were asked for")
     return _from_hub(request, preset)
 
 
@@ -137,15 +148,19 @@ def _from_folder(request: ModelRequest) -> _Source:
             f"model folder {folder}: holds no readable config.json; save the model there first"
         )
     if request.weights == "random":
-        return _Source(str(folder), None, AutoConfig.from_pretrained(folder), "random weights were asked for")
+        config = _config(request, str(folder), local_only=True)
+        return _Source(str(folder), None, config, "random weights were asked for")
+    pickled = why_pickled({path.name for path in folder.iterdir()}, request.trust)
+    if pickled is not None:
+        raise LaunchgapError(f"model folder {folder}: {pickled}")
     return _Source(str(folder), str(folder), None, "")
 
 
 def _from_hub(request: ModelRequest, preset: Preset | None) -> _Source:
     hub_id = preset.hub_id if preset else request.model
-    if _is_cached(hub_id):
+    if _is_cached(hub_id, request.trust.weight_files):
         return _Source(hub_id, hub_id, None, "")
-    reason = _why_not_on_hub(hub_id)
+    reason = _why_not_on_hub(hub_id, request.trust)
     if reason is None:
         return _Source(hub_id, hub_id, None, "", local_only=False)
     if request.weights == "pretrained" or preset is None:
@@ -153,41 +168,52 @@ def _from_hub(request: ModelRequest, preset: Preset | None) -> _Source:
             f"model {request.model}: weights not available ({reason}); download them to a folder and "
             f"give its path, or use a preset with random weights ({', '.join(preset_names())})"
         )
-    return _random(request.model, preset, reason)
+    return _random(request, preset, reason)
 
 
-def _random(name: str, preset: Preset | None, reason: str) -> _Source:
+def _random(request: ModelRequest, preset: Preset | None, reason: str) -> _Source:
     if preset is not None:
         content = dict(preset.config)
         return _Source(
             preset.hub_id, None, AutoConfig.for_model(content.pop("model_type"), **content), reason
         )
+    name = request.model
+    # A config is read whatever the weights are kept in.
+    local_only = _why_not_on_hub(name, Trust(pickle=True)) is not None
+    return _Source(name, None, _config(request, name, local_only), reason)
+
+
+def _config(request: ModelRequest, location: str, local_only: bool) -> PretrainedConfig:
+    """The config alone, for random weights."""
     try:
-        config = AutoConfig.from_pretrained(name, local_files_only=_why_not_on_hub(name) is not None)
+        config: PretrainedConfig = AutoConfig.from_pretrained(
+            location, local_files_only=local_only, trust_remote_code=request.trust.remote_code
+        )
     except (OSError, ValueError) as error:
-        raise LaunchgapError(
-            f"model {name}: its config is not available ({_first_line(error)}); "
+        raise refused(request.model, error) or LaunchgapError(
+            f"model {request.model}: its config is not available ({_first_line(error)}); "
             "use a preset or a local folder"
         ) from error
-    return _Source(name, None, config, reason)
+    return config
 
 
-def _is_cached(hub_id: str) -> bool:
+def _is_cached(hub_id: str, weight_files: Sequence[str]) -> bool:
     return isinstance(try_to_load_from_cache(hub_id, "config.json"), str) and any(
-        isinstance(try_to_load_from_cache(hub_id, name), str) for name in _WEIGHT_FILES
+        isinstance(try_to_load_from_cache(hub_id, name), str) for name in weight_files
     )
 
 
-def _why_not_on_hub(hub_id: str) -> str | None:
-    """None if the hub serves the model, else the reason; one request, no retries.
+def _why_not_on_hub(hub_id: str, trust: Trust) -> str | None:
+    """None if the hub serves the model as what is trusted, else the reason; one request, no retries.
 
     Raises:
         LaunchgapError: the hub answered that there is no such model.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        return "the hub is switched off by HF_HUB_OFFLINE"
+        pickled = why_pickled(PICKLED_WEIGHTS, trust) if _is_cached(hub_id, PICKLED_WEIGHTS) else None
+        return pickled or "the hub is switched off by HF_HUB_OFFLINE"
     try:
-        HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
+        info = HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except GatedRepoError:
         return "the hub wants an access token for it"
     except RepositoryNotFoundError as error:
@@ -199,7 +225,7 @@ def _why_not_on_hub(hub_id: str) -> str | None:
         return f"the hub answered {error.response.status_code}"
     except Exception as error:  # whatever the HTTP client raises: out of reach
         return f"the hub cannot be reached: {type(error).__name__}"
-    return None
+    return why_pickled({one.rfilename for one in info.siblings or []}, trust)
 
 
 def _build(request: ModelRequest, source: _Source) -> PreTrainedModel:
@@ -211,23 +237,30 @@ def _build(request: ModelRequest, source: _Source) -> PreTrainedModel:
     # Initialising on the device itself takes seconds where a 7B model on the CPU takes minutes.
     with request.device:
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            source.config, dtype=request.dtype, attn_implementation=request.attn_implementation
+            source.config,
+            dtype=request.dtype,
+            attn_implementation=request.attn_implementation,
+            trust_remote_code=request.trust.remote_code,
         )
     return _moved(model, request.device)
 
 
 def _pretrained(request: ModelRequest, source: _Source) -> PreTrainedModel:
     assert source.location is not None
-    options: dict[str, Any] = {"local_files_only": source.local_only}
-    config = AutoConfig.from_pretrained(source.location, **options)
+    local: dict[str, Any] = {"local_files_only": source.local_only}
+    config = AutoConfig.from_pretrained(source.location, trust_remote_code=request.trust.remote_code, **local)
     _as_decoder(config)
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        source.location,
-        config=config,
-        dtype=request.dtype,
-        attn_implementation=request.attn_implementation,
-        **options,
-    )
+    # Otherwise transformers asks a service of the hub to convert a pickle, and takes what that gives.
+    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
+    with pickles_refused(request.model, request.trust):
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            source.location,
+            config=config,
+            dtype=request.dtype,
+            attn_implementation=request.attn_implementation,
+            **local,
+            **loading_options(request.trust),
+        )
     return _moved(model, request.device)
 
 
@@ -244,9 +277,9 @@ def _as_decoder(config: PretrainedConfig) -> None:
         config.is_decoder = True
 
 
-def _describe(model: PreTrainedModel, source: _Source) -> ModelFields:
+def _describe(model: PreTrainedModel, source: _Source, trust: Trust) -> ModelFields:
     parameters = list(model.parameters())
-    return ModelFields(
+    fields = ModelFields(
         architecture=type(model).__name__,
         source=source.label,
         weights="random" if source.location is None else "pretrained",
@@ -256,6 +289,9 @@ def _describe(model: PreTrainedModel, source: _Source) -> ModelFields:
         vocab_size=int(model.config.get_text_config().vocab_size),
         max_positions=max_positions(model),
     )
+    if trust.words:
+        fields["trusted"] = trust.words
+    return fields
 
 
 def _first_line(error: BaseException) -> str:

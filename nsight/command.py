@@ -11,7 +11,8 @@ from nsight.errors import NsysFailed
 from nsight.install import Nsys
 
 # nsys writes the whole environment into the trace, so a key or a token in it would travel with the file.
-# Only what a run of the program depends on is let through.
+# Only what a run of the program depends on is let through, and of that nothing that is named like a secret or
+# holds one: NVIDIA_API_KEY, or redis://user:password@host as a compiler's cache.
 _ALLOWED = re.compile(
     r"PATH|HOME|USER|LANG|LANGUAGE|LC_ALL|LC_CTYPE|TZ|TERM|TMPDIR|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX"
     r"|PYTHON(PATH|HOME|HASHSEED|UNBUFFERED|DONTWRITEBYTECODE|PYCACHEPREFIX)"
@@ -19,10 +20,21 @@ _ALLOWED = re.compile(
     r"|(OMP|MKL|OPENBLAS)_NUM_THREADS|(CUDA|NVIDIA|CUBLAS|PYTORCH|TORCH|TORCHINDUCTOR|TRITON)_\w+"
 )
 
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH")
+_SECRET_VALUE = re.compile(r"\w://[^\s/@]+@")
+
 
 def allowed_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that nsys may see, and therefore store."""
-    return {name: value for name, value in environ.items() if _ALLOWED.fullmatch(name)}
+    return {
+        name: value
+        for name, value in environ.items()
+        if _ALLOWED.fullmatch(name) and not _secret(name, value)
+    }
+
+
+def _secret(name: str, value: str) -> bool:
+    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
 
 
 def profile_command(

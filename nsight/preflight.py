@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from contract import NVTX_DOMAIN, SCHEMA_VERSION, LaunchgapError, PreflightRecord, TraceMode
+from nsight.confined import CONFINED_VARIABLE, unconfined
 from nsight.gpu import find_gpu
 from nsight.install import BUNDLED_ROOT, Nsys, find_nsys
 from nsight.trace import Traced, record_trace
@@ -57,6 +58,8 @@ def preflight(
     nsys, tracer, problems = _choose_tracer(profiler, on_gpu, folder, environ, bundled_root)
     if profiler == "required" and tracer is None:
         raise LaunchgapError(f"profiler required: {problems[0]}")
+    if tracer == "nsys":
+        findings += unconfined(on_gpu)
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "preflight",
@@ -159,4 +162,5 @@ def host_fingerprint(environ: Mapping[str, str]) -> dict[str, str]:
         installed = f"{nsys.path} {nsys.version_text} {nsys.path.stat().st_mtime_ns}"
     except LaunchgapError as error:
         installed = str(error)
-    return {"nsys": installed, "nvtx": nvtx_version() or "not installed", "python": sys.version.split()[0]}
+    found = {"nsys": installed, "nvtx": nvtx_version() or "not installed", "python": sys.version.split()[0]}
+    return found | ({"confined": environ[CONFINED_VARIABLE]} if environ.get(CONFINED_VARIABLE) else {})

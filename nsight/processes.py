@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from nsight.confined import confinement
+
 MARK_VARIABLE = "LAUNCHGAP_CAPTURE"
 """Environment variable that marks every process of one run; its value is the run's private folder."""
 
@@ -47,11 +49,14 @@ def run_marked(
     environ: Mapping[str, str],
     timeout_s: float,
     may_go_on: Callable[[], bool] = lambda: True,
+    *,
+    on_gpu: bool = False,
 ) -> Finished:
     """Run a command in a folder private to it; when this returns or raises, nothing of it is running.
 
-    The folder exists and is the value of the mark. `may_go_on` is asked 20 times a second; the run is ended
-    once it says no.
+    The folder exists and is the value of the mark. The command sees neither other processes nor a network,
+    as far as this host, and on a GPU the user, has it so (`nsight.confined`). `may_go_on` is asked 20 times
+    a second; the run is ended once it says no.
 
     Raises:
         TimeoutError: the command was not done after `timeout_s`.
@@ -64,7 +69,13 @@ def run_marked(
     try:
         with stdout.open("wb") as out, stderr.open("wb") as err:
             process = subprocess.Popen(
-                command, env=marked, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+                command,
+                env=marked,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                preexec_fn=confinement(on_gpu),  # noqa: PLW1509 - one thread runs here
             )
         code = _wait(process, timeout_s, may_go_on)
     finally:
@@ -142,7 +153,7 @@ def end_run(folder: Path, leader: int | None = None) -> list[int]:
 
 def _marked(folder: Path) -> set[int]:
     """Live processes that carry the run's mark."""
-    mark = f"{MARK_VARIABLE}={folder}".encode()
+    mark = os.fsencode(f"{MARK_VARIABLE}={folder}")  # as the kernel has it, whatever the locale
     return {pid for pid in _process_ids() if mark in _proc_bytes(pid, "environ").split(b"\0")} - {os.getpid()}
 
 

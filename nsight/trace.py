@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
+import sqlite3
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +24,9 @@ SQLITE_NAME = "trace.sqlite"
 # What nsys says of itself while all is well: neither the reason of a failure nor worth a line in the log.
 _CHATTER = ("Try '", "usage:", "Generat", "[1/1]", "Exporting ", "WARNING:", "Collecting", "The target app")
 
-# nsys 2022.4 could not talk to the agent that it had just started: seen now and then on busy machines.
-_NEVER_BEGAN = ("Local Endpoint is not available", "Agent launcher failed")
+# nsys 2022.4 could not talk to the agent that it had just started, or not find the semaphore they share:
+# seen now and then on busy machines.
+_NEVER_BEGAN = ("Local Endpoint is not available", "Agent launcher failed", "= sem_open")
 
 # With less than this nsys cannot write even the smallest report.
 _FULL_BYTES = 4 * 1024**2
@@ -78,7 +81,20 @@ def _record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str
     exported = _run(export_command(nsys, report, sqlite), traced, folder, environ)
     if exported.exit_code or not sqlite.exists():
         raise NsysFailed(f"nsys export: {_told(exported)}; export the report with a newer Nsight Systems")
+    _check_export(sqlite)
     return sqlite
+
+
+def _check_export(sqlite: Path) -> None:
+    """Raise unless the export holds tables and all of its pages: nsys can end well and have written less."""
+    try:
+        with closing(sqlite3.connect(f"{sqlite.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        problem = "" if tables else "it holds no tables"
+    except sqlite3.DatabaseError as error:
+        problem = str(error)
+    if problem:
+        raise NsysFailed(f"nsys export: its SQLite file is damaged ({problem}); see its log, and trace again")
 
 
 def _run(command: list[str], traced: Traced, folder: Path, environ: Mapping[str, str]) -> Finished:
@@ -86,7 +102,9 @@ def _run(command: list[str], traced: Traced, folder: Path, environ: Mapping[str,
     nsys, verb = command[0], f"nsys {command[1]}"
     log.debug("running %s", command)
     try:
-        finished = run_marked(command, folder, environ, traced.timeout_s, traced.may_go_on)
+        finished = run_marked(
+            command, folder, environ, traced.timeout_s, traced.may_go_on, on_gpu=traced.trace_cuda
+        )
     except TimeoutError as error:
         raise NsysTimeout(
             f"{verb}: {error}, so it and its program were ended; raise the time-out (capture_timeout_s)"

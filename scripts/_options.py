@@ -6,6 +6,7 @@ import argparse
 
 from contract import DEFAULT_ATTENTION, Dtype, Phase
 from inference.case import CaseOptions
+from inference.trust import CODE_OPTION, PICKLE_OPTION
 from scripts._arguments import whole
 
 
@@ -49,6 +50,16 @@ def add_case_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of prompts, order and random weights (default: 0)",
     )
+    add(
+        CODE_OPTION,
+        action="store_true",
+        help="run code that comes with the model; read it first (default: such a model is refused)",
+    )
+    add(
+        PICKLE_OPTION,
+        action="store_true",
+        help="read weights from a pickle where there are no safetensors (default: they are refused)",
+    )
 
 
 def case_options(arguments: argparse.Namespace) -> CaseOptions:
@@ -63,4 +74,6 @@ def case_options(arguments: argparse.Namespace) -> CaseOptions:
         weights=arguments.weights,
         seed=arguments.seed,
         phase=arguments.phase,
+        trust_remote_code=arguments.trust_remote_code,
+        allow_pickle=arguments.allow_pickle,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,13 +23,14 @@ MakeTraced = Callable[..., Traced]
 NAMES = ["graph.node.json", "graph.node.nsys-rep", "graph.node.sqlite"]
 
 # A whole nsys in shell: profile runs the program and writes a report, export writes a SQLite file.
-WORKING = """
+WORKING = f"""
 if [ -n "$report" ]; then
   touch "$report"
   record=$(dirname "$report")/trace.json
-  printf '{"schema_version": 1, "kind": "trace", "requests": 1}' > "$record"
+  printf '{{"schema_version": 1, "kind": "trace", "requests": 1}}' > "$record"
 else
-  touch "$(dirname "$0")/exported"; touch "${LAUNCHGAP_CAPTURE}/trace.sqlite"
+  touch "$(dirname "$0")/exported"; cd "$LAUNCHGAP_CAPTURE"
+  {sys.executable} -c 'import sqlite3; sqlite3.connect("trace.sqlite").execute("CREATE TABLE StringIds(id)")'
 fi
 """
 

@@ -74,4 +74,5 @@ def test_secrets_stay_out_of_the_environment() -> None:
         "MY_PATH": "x",
     }
     secret |= {"SSH_AUTH_SOCK": "x", "CUDA": "x", "GITHUB_TOKEN": "x", "XPATH": "x", "PATHX": "x"}
+    secret |= {"NVIDIA_API_KEY": "x", "TORCHINDUCTOR_REDIS_URL": "redis://me:x@cache", "TRITON_AUTH": "x"}
     assert allowed_environ(kept | secret) == kept

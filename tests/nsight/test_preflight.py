@@ -162,3 +162,4 @@ def test_installing_nsys_changes_the_fingerprint(fake_nsys: FakeNsys, tmp_path: 
     os.utime(nsys.path, (1, 1))
     repaired = host_fingerprint({"LAUNCHGAP_NSYS": str(nsys.path)})
     assert len({fingerprint["nsys"] for fingerprint in (before, installed, repaired)}) == 3
+    assert host_fingerprint({"LAUNCHGAP_NSYS": str(nsys.path), "LAUNCHGAP_CONFINED": "0"}) != repaired

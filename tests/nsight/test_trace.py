@@ -144,6 +144,7 @@ def test_what_nsys_can_do_wrong(
     [
         ("[tag_message*] = Local Endpoint is not available.", 2, "Local Endpoint"),
         ("Agent launcher failed.", 2, "Agent launcher failed"),
+        ("[boost::errinfo_api_function_*] = sem_open", 2, "sem_open"),
         ("unrecognised option", 1, "unrecognised option"),
     ],
 )

@@ -2,7 +2,6 @@ import json
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -114,13 +113,16 @@ def test_output_folder_that_cannot_be_is_one_line(traces: Path, tmp_path: Path) 
     assert "Not a directory" in line
 
 
-def test_parquet_is_beside_the_csv_or_its_absence_is_one_line(traces: Path, tmp_path: Path) -> None:
+def test_without_pyarrow_there_is_one_line_and_nothing_is_written(traces: Path, tmp_path: Path) -> None:
+    words = ("--case", "c", "--trace-dir", traces, *FORWARD, "--parquet", "-o")
+    assert "pip install pyarrow" in run(*words, tmp_path / "out").complaint
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parquet
+def test_parquet_is_beside_the_csv(traces: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     words = ("--case", "c", "--trace-dir", traces, *FORWARD, "--parquet", "-o")
-    if find_spec("pyarrow") is None:
-        assert "pip install pyarrow" in run(*words, first).complaint
-        assert not first.exists()
-        return
     assert (run(*words, first).code, run(*words, second).code) == (0, 0)
     packed = sorted(path.name for path in first.glob("*.parquet"))
     assert packed == sorted(path.with_suffix(".parquet").name for path in first.glob("*.csv"))
