@@ -26,11 +26,13 @@ stamps := $(VENV)/.launchgap
 installed := $(stamps)/installed
 installed_dev := $(stamps)/installed-dev
 installed_notebook := $(stamps)/installed-notebook
+installed_audit := $(stamps)/installed-audit
+parquet := $(stamps)/parquet
 # The rules call `python` and `snakemake`, so the virtual environment comes first on PATH.
 python := PATH="$$(cd $(bin) && pwd):$$PATH" $(bin)/python
 pip := $(bin)/python -m pip --disable-pip-version-check
 snakemake := $(python) -m snakemake --cores $(CORES) $(if $(CONFIG),--configfile $(CONFIG))
-shell_scripts := envs/install-nsys.sh envs/install-chromium.sh .ci/run
+shell_scripts := envs/install-nsys.sh envs/install-chromium.sh envs/install-slurm.sh .ci/run
 die = { echo "make: $(1)" >&2; exit 1; }
 
 .PHONY: help
@@ -94,7 +96,17 @@ test: $(installed_dev) nsys ## install everything and run the tests; options in 
 .PHONY: browser-test
 browser-test: $(installed_dev) ## install Chromium if it is missing and test the report in it
 	@envs/install-chromium.sh
-	@$(python) -m pytest -m browser $(ARGS)
+	@$(python) -m pytest tests/browser -m browser $(ARGS)
+
+.PHONY: slurm-test
+slurm-test: $(installed_dev) nsys ## install Slurm if it is missing and run the pipeline on a cluster of one node; as root
+	@envs/install-slurm.sh
+	@$(python) -m pytest tests/slurm -m slurm $(ARGS)
+
+.PHONY: parquet-test
+parquet-test: $(installed_dev) $(parquet) ## test Parquet with pyarrow, which nothing else here sees
+	@PYTHONPATH="$$(cd $(parquet) && pwd)" $(python) -m pytest tests/analysis/test_parquet.py \
+		tests/scripts/test_analyse_traces.py -m parquet $(ARGS)
 
 .PHONY: gpu-test
 gpu-test: $(installed_dev) ## run the tests that need a CUDA device
@@ -116,7 +128,12 @@ lint: $(installed_dev) ## check style, types, the workflow and the shell scripts
 	@$(python) -m snakemake --lint
 	@$(bin)/shellcheck $(shell_scripts)
 	@$(bin)/shfmt --diff --indent 4 --case-indent $(shell_scripts)
+	@$(bin)/hadolint envs/Dockerfile
 	@$(bin)/python -m mypy
+
+.PHONY: audit
+audit: $(installed_audit) ## ask whether a pinned package has a known vulnerability; needs a network
+	@$(python) -m scripts.audit_pins $(ARGS)
 
 .PHONY: format
 format: $(installed_dev) ## rewrite the sources in the project's style
@@ -157,4 +174,15 @@ $(installed_dev): envs/requirements-dev.txt $(installed)
 $(installed_notebook): envs/requirements-notebook.txt $(installed)
 	@echo "Installing JupyterLab into $(VENV)"
 	@$(pip) install -qq -r envs/requirements.txt -r envs/requirements-notebook.txt -c envs/constraints.txt
+	@touch $@
+
+$(installed_audit): envs/requirements-audit.txt $(installed)
+	@echo "Installing pip-audit into $(VENV)"
+	@$(pip) install -qq -r envs/requirements.txt -r envs/requirements-audit.txt -c envs/constraints.txt
+	@touch $@
+
+$(parquet): envs/requirements-parquet.txt $(installed)
+	@echo "Installing pyarrow into $(parquet)"
+	@rm -rf $@
+	@$(pip) install -qq --no-deps --target $@ -r envs/requirements-parquet.txt -c envs/constraints.txt
 	@touch $@

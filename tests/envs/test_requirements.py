@@ -1,4 +1,4 @@
-"""The three lists of what must be installed say the same."""
+"""The lists of what must be installed say the same."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = ROOT / "envs/requirements.txt"
 DEVELOPMENT = ROOT / "envs/requirements-dev.txt"
+SLURM = ROOT / "envs/requirements-slurm.txt"
+PARQUET = ROOT / "envs/requirements-parquet.txt"
 CONSTRAINTS = ROOT / "envs/constraints.txt"
 CONDA = ROOT / "envs/launchgap.yaml"
 CUDA_LIBRARIES = ("nvidia-", "cuda-", "triton")
@@ -37,19 +39,30 @@ def conda_dependencies() -> list[Any]:
     return dependencies
 
 
-def test_conda_file_repeats_the_requirements() -> None:
+def conda_python() -> str:
+    (python,) = [entry for entry in conda_dependencies() if str(entry).startswith("python=")]
+    return str(python).removeprefix("python=")
+
+
+def test_conda_file_pins_what_the_requirements_bring_in() -> None:
     (pip_section,) = [entry["pip"] for entry in conda_dependencies() if isinstance(entry, dict)]
-    assert read_requirements(pip_section) == read_file(RUNTIME)
+    names = all_brought_in_by(RUNTIME, python=conda_python())
+    pins = {name: pin for name, pin in read_file(CONSTRAINTS).items() if name in names}
+    for name, requirement in read_file(RUNTIME).items():
+        pins[name].extras = requirement.extras
+    assert {str(pin) for pin in read_requirements(pip_section).values()} == set(map(str, pins.values())), (
+        "envs/launchgap.yaml: pip's section is out of step; make it\n"
+        + "\n".join(f'      - "{pin}"' for _, pin in sorted(pins.items()))
+    )
 
 
 def test_conda_python_is_one_that_the_project_supports() -> None:
-    (python,) = [entry for entry in conda_dependencies() if str(entry).startswith("python=")]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     supported = Requirement(f"python{project['requires-python']}").specifier
-    assert supported.contains(python.removeprefix("python="))
+    assert supported.contains(conda_python())
 
 
-@pytest.mark.parametrize("path", [RUNTIME, DEVELOPMENT], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [RUNTIME, DEVELOPMENT, SLURM, PARQUET], ids=lambda path: path.name)
 def test_every_requirement_is_a_bounded_range_and_its_pin_lies_inside(path: Path) -> None:
     pins = read_file(CONSTRAINTS)
     for name, requirement in read_file(path).items():
@@ -66,27 +79,40 @@ def test_every_constraint_is_one_exact_public_version() -> None:
         assert "*" not in specifier.version, name
 
 
-def brought_in_by(requirement: Requirement, seen: set[tuple[str, str]]) -> set[str]:
-    """Names of the installed packages that a requirement brings in, itself included."""
+def brought_in_by(requirement: Requirement, seen: set[tuple[str, str]], python: str | None) -> set[str]:
+    """Names of the installed packages that a requirement brings in, itself included; None is this Python."""
     name = canonicalize_name(requirement.name)
     key = (name, ",".join(sorted(requirement.extras)))
     if key in seen or name.startswith(CUDA_LIBRARIES):
         return set()
     seen.add(key)
     names: set[str] = {name}
+    version = {} if python is None else {"python_version": python, "python_full_version": f"{python}.0"}
     for line in distribution(name).requires or []:
         needed = Requirement(line)
         extras = ["", *requirement.extras]
-        if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
-            names |= brought_in_by(needed, seen)
+        marker = needed.marker
+        if marker is None or any(marker.evaluate({"extra": extra, **version}) for extra in extras):
+            names |= brought_in_by(needed, seen, python)
     return names
 
 
-def test_constraints_pin_what_the_requirements_bring_in_and_nothing_else() -> None:
+def all_brought_in_by(*paths: Path, python: str | None = None) -> set[str]:
     seen: set[tuple[str, str]] = set()
-    wanted = [*read_file(RUNTIME).values(), *read_file(DEVELOPMENT).values()]
-    brought_in = {name for requirement in wanted for name in brought_in_by(requirement, seen)}
-    assert set(read_file(CONSTRAINTS)) == brought_in
+    wanted = [requirement for path in paths for requirement in read_file(path).values()]
+    return {name for requirement in wanted for name in brought_in_by(requirement, seen, python)}
+
+
+def test_constraints_pin_what_the_requirements_bring_in_and_nothing_else() -> None:
+    # What Parquet needs is installed apart and without what it needs itself.
+    assert set(read_file(CONSTRAINTS)) == all_brought_in_by(RUNTIME, DEVELOPMENT, SLURM) | set(
+        read_file(PARQUET)
+    )
+
+
+def test_slurms_executor_is_the_same_for_users_and_tests() -> None:
+    slurm = read_file(SLURM)
+    assert {name: read_file(DEVELOPMENT)[name] for name in slurm} == slurm
 
 
 def test_nvtx_stays_below_the_release_that_old_nsys_cannot_see() -> None:
