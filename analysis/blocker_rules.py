@@ -11,7 +11,8 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-from analysis.host_ledger import HostPart, host_part
+from analysis.host_ledger import host_part
+from analysis.host_parts import HostPart
 from analysis.launches import LaunchKind, api_name, launch_kind
 
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import pandas as pd
 
 from analysis.attribute import RangeSelector, attribute
+from analysis.case_collected import Parts
 from analysis.case_explained import Beside, explain_case, explain_trace, explained_tables, miss_all
-from analysis.case_parts import Parts
 from analysis.chrome_trace import ChromeTrace, read_any_trace
 from analysis.tables import (
     CountedTrace,

@@ -17,7 +17,8 @@ from analysis.attribute import Attributed, RangeSelector
 from analysis.blocker_facts import read_capture_facts
 from analysis.blockers import BLOCKER_COLUMNS, find_blockers
 from analysis.calibration import Calibration
-from analysis.case_parts import MatchVerdict, Part, Parts, PredictionVerdict
+from analysis.case_collected import Parts
+from analysis.case_parts import MatchVerdict, Part, PredictionVerdict
 from analysis.equivalence import MATCH_COLUMNS, match_kernels
 from analysis.equivalence_verdict import alarms, check_related, verdict
 from analysis.escaped import ESCAPED_COLUMNS, equivalence_findings, escaped_work
@@ -36,7 +37,7 @@ from analysis.predict_findings import (
 from analysis.predict_score import SCORE_COLUMNS, measured_us, score
 from analysis.predict_work import eager_work
 from analysis.tables import CountedTrace, TraceLabel
-from analysis.timeline import timeline_of
+from analysis.timeline_trace import timeline_of
 from analysis.trace import Trace
 from contract import LatencyRecord, LaunchgapError, Strategy, TraceMode
 

@@ -72,7 +72,8 @@ from analysis.figures_request import kernel_bars, request_timeline
 from analysis.host_ledger import HOST_PARTS
 from analysis.ledger import GPU_PARTS
 from analysis.overview import work_of
-from analysis.request_picture import only_request, request_picture
+from analysis.request_picture import request_picture
+from analysis.request_work import only_request
 from analysis.tables import CountedTrace, TraceLabel, kernels_table, launches_table
 from contract import TraceMode
 

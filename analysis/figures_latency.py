@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from analysis.case_words import request_words
@@ -207,6 +207,8 @@ def _set_x_axis(axes: Axes, edges: NDArray[np.float64], logarithmic: bool, label
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
+        if not labels:
+            axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(edges[0], edges[-1])
     axes.grid(axis="x", color=GRID, linewidth=0.6)
     axes.tick_params(which="both", labelbottom=labels, bottom=labels)

@@ -19,6 +19,7 @@ from analysis.figures_style import (
     SMALL_POINTS,
     WIDE_IN,
     add_axes,
+    add_bar,
     figure_parameters,
     margin_text,
     new_figure,
@@ -88,7 +89,7 @@ def _stack(
         if value > 0:
             style, ink = _style(layer, drawn, colour)
             drawn += 1
-            axes.barh(middle, value, _BAR, left=begin, linewidth=0.6, **style)
+            add_bar(axes, middle, value, _BAR, begin, linewidth=0.6, **style)
             _name(axes, begin + value / 2, middle, _label(layer), (ink, value * letters))
         begin += value
 

@@ -17,6 +17,7 @@ from analysis.figures_style import (
     SMALL_POINTS,
     WIDE_IN,
     add_axes,
+    add_bar,
     figure_parameters,
     margin_text,
     new_figure,
@@ -78,7 +79,7 @@ def _draw(figure: Figure, axes: Axes, one: Waterfall, place: int, top_in: float,
     begin = 0.0
     for row, (part, value) in enumerate(zip(_PARTS, one.parts_us, strict=True)):
         middle = top_in + _NAME_IN + _ROW_IN * (row + 0.5)
-        axes.barh(middle, value, _ROW_IN * _BAR, left=begin, **_look(part, style.colour))
+        add_bar(axes, middle, value, _ROW_IN * _BAR, begin, **_look(part, style.colour))
         if row:
             # A thin line from the bar above, whose end is this one's beginning.
             axes.plot([begin] * 2, [middle - _ROW_IN * (1 - _BAR / 2), middle], color=MUTED, linewidth=0.5)

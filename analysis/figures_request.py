@@ -23,6 +23,7 @@ from analysis.figures_style import (
     SMALL_POINTS,
     WIDE_IN,
     add_axes,
+    add_bar,
     figure_parameters,
     margin_text,
     new_figure,
@@ -105,7 +106,7 @@ def kernel_bars(kernels: pd.DataFrame, title: str, top: int = 12, width_in: floa
             middle = place + 0.5
             short = shorten_middle(name, _KERNEL_CHARACTERS)
             margin_text(figure, axes, 1 - middle / len(bars), short, SMALL_POINTS, INK)
-            axes.barh(middle, total_us, _BAR, facecolor=GRID if place == top else GRAPH)
+            add_bar(axes, middle, total_us, _BAR, facecolor=GRID if place == top else GRAPH)
             _beside(axes, middle, f"{total_us:,.1f} us · {calls:,g} ×")
         _finish(axes, "microseconds per request")
     return figure

@@ -17,6 +17,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.transforms import blended_transform_factory
 
 from contract import Strategy
@@ -49,6 +50,9 @@ BODY_POINTS = 9.0
 SMALL_POINTS = 8.0
 WIDE_IN = 8.4
 """Width of the figures written as files, in inches. Text keeps its size when a figure is drawn narrower."""
+
+_PACKING = {"compress_level": 3}
+"""Of PNG: half the time of the usual 6 for files that are an eighth larger."""
 
 _PARAMETERS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -154,6 +158,18 @@ def add_axes(figure: Figure, left_in: float, right_in: float, top_in: float, bot
     return figure.add_axes(rectangle)
 
 
+def add_bar(
+    axes: Axes,
+    middle: float,
+    length: float,
+    height: float,
+    begin: float = 0.0,
+    **look: Any,  # noqa: ANN401 - whatever matplotlib's Rectangle takes
+) -> None:
+    """A horizontal bar in data units on axes whose limits are set; `barh` works them out again each time."""
+    axes.add_artist(Rectangle((begin, middle - height / 2), length, height, **look))
+
+
 def margin_text(
     figure: Figure, axes: Axes, y: float, text: str, points: float, colour: str, weight: str = "normal"
 ) -> None:
@@ -199,5 +215,6 @@ def _render(
 ) -> bytes:
     buffer = io.BytesIO()
     with figure_parameters(), mpl.rc_context(parameters):
-        figure.savefig(buffer, format=image_format, metadata=metadata, dpi=dpi)
+        packing: dict[str, Any] = {"pil_kwargs": _PACKING} if image_format == "png" else {}
+        figure.savefig(buffer, format=image_format, metadata=metadata, dpi=dpi, **packing)
     return buffer.getvalue()

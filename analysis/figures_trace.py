@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.transforms import blended_transform_factory
 
 from analysis.figures_latency import format_ms
@@ -24,6 +25,7 @@ from analysis.figures_style import (
     WIDE_IN,
     StrategyStyle,
     add_axes,
+    add_bar,
     figure_parameters,
     new_figure,
     shorten_middle,
@@ -140,9 +142,11 @@ def _draw_split(figure: Figure, axes: Axes, row: int, split: TimeSplit, style: S
         words = f"as traced, launch calls take {split.launch_share_percent:.0f} % of the request"
         axes.text(0, row + 0.72, words, fontsize=SMALL_POINTS, color=MUTED, transform=place, va="center")
     if split.gpu_busy_ms is None or split.gpu_idle_ms is None:
-        axes.barh(y + height / 2, split.latency_ms, height, facecolor=GRID, edgecolor=MUTED, linewidth=0.6)
+        add_bar(
+            axes, y + height / 2, split.latency_ms, height, facecolor=GRID, edgecolor=MUTED, linewidth=0.6
+        )
         return
-    axes.barh(y + height / 2, split.gpu_busy_ms, height, facecolor=style.colour)
+    add_bar(axes, y + height / 2, split.gpu_busy_ms, height, facecolor=style.colour)
     if split.gpu_idle_ms > 0:
         look: dict[str, Any] = {
             "facecolor": PAPER,
@@ -150,7 +154,7 @@ def _draw_split(figure: Figure, axes: Axes, row: int, split: TimeSplit, style: S
             "hatch": "/////",
             "linewidth": 0.8,
         }
-        axes.barh(y + height / 2, split.gpu_idle_ms, height, left=split.gpu_busy_ms, **look)
+        add_bar(axes, y + height / 2, split.gpu_idle_ms, height, split.gpu_busy_ms, **look)
     else:
         axes.plot([split.latency_ms] * 2, [y - 0.04, y + height + 0.04], color=INK, linewidth=1.6)
 
@@ -216,9 +220,13 @@ def _grouped_bars(
 def _draw_bar(
     axes: Axes, centre: float, height: float, value: float, number: str, style: StrategyStyle
 ) -> None:
-    axes.barh(
-        centre, value, height * 0.78, facecolor=style.colour, edgecolor=PAPER, hatch=style.hatch, linewidth=0
-    )
+    look: dict[str, Any] = {
+        "facecolor": style.colour,
+        "edgecolor": PAPER,
+        "hatch": style.hatch,
+        "linewidth": 0,
+    }
+    add_bar(axes, centre, value, height * 0.78, **look)
     text = number.format(value)
     points = SMALL_POINTS - 0.5
     axes.annotate(
@@ -237,9 +245,8 @@ def _key(axes: Axes, strategies: Sequence[str], per_line: int) -> None:
     handles = []
     for position, name in enumerate(strategies):
         style = strategy_style(name, position)
-        handles.append(
-            axes.barh(0, 0, facecolor=style.colour, edgecolor=PAPER, hatch=style.hatch, label=name)
-        )
+        look: dict[str, Any] = {"facecolor": style.colour, "edgecolor": PAPER, "hatch": style.hatch}
+        handles.append(Rectangle((0, 0), 0, 0, label=name, **look))
     axes.legend(
         handles=handles,
         loc="lower left",

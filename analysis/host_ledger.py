@@ -9,7 +9,6 @@ and whatever kept the thread from running. docs/explain.md has the formulas.
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -17,21 +16,11 @@ import pandas as pd
 
 from analysis.attribute import IntArray, RangeSelector, select_ranges
 from analysis.containment import by_thread
+from analysis.host_parts import HostPart
 from analysis.intervals import running_end
 from analysis.launches import LaunchKind, api_name, launch_kind
 from analysis.ledger import bounds_of
 from analysis.trace import Trace
-
-
-class HostPart(StrEnum):
-    """What a CUDA call spends the host's time on."""
-
-    LAUNCHES = "launches"
-    SYNCHRONISING = "synchronising"
-    COPIES = "copies"
-    ALLOCATIONS = "allocations"
-    OTHER_API = "other_api"
-
 
 HOST_PARTS = (*(f"{part}_ns" for part in HostPart), "rest_ns")
 """The parts that add up to `range_ns`."""

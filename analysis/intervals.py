@@ -1,4 +1,4 @@
-"""Arithmetic on time intervals: how long a set of them covers, and the holes between them.
+"""Arithmetic on time intervals: how long a set of them covers.
 
 Intervals are closed at no end: they are spans of int64 nanoseconds, which may be negative and may overlap.
 """
@@ -39,18 +39,6 @@ def union_by_group(group: IntArray, start_ns: IntArray, end_ns: IntArray, groups
 def union_ns(start_ns: IntArray, end_ns: IntArray) -> int:
     """Nanoseconds that the intervals cover together, overlaps counted once."""
     return int(union_by_group(np.zeros(start_ns.size, dtype=np.int64), start_ns, end_ns, 1)[0])
-
-
-def gaps(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
-    """Starts and ends of the holes between the first start and the last end, in order of time.
-
-    Intervals that touch leave no hole. Fewer than two intervals leave none.
-    """
-    order = np.argsort(start_ns, kind="stable")
-    starts, ends = start_ns[order], np.maximum(start_ns, end_ns)[order]
-    until = np.maximum.accumulate(ends) if ends.size else ends
-    hole = starts[1:] > until[:-1]
-    return until[:-1][hole], starts[1:][hole]
 
 
 def running_end(ids: IntArray, ends: IntArray) -> IntArray:

@@ -224,15 +224,24 @@ def _obstacle(record: LatencyRecord | Mapping[str, Any], strategy: str) -> str |
 
 
 def _percent(baseline: FloatArray, other: FloatArray, axis: int = -1) -> FloatArray:
-    before = np.median(baseline, axis=axis)
-    return np.asarray((before - np.median(other, axis=axis)) / before * 100.0)
+    before = _median(baseline, axis)
+    return np.asarray((before - _median(other, axis)) / before * 100.0)
+
+
+def _median(values: FloatArray, axis: int) -> FloatArray:
+    """What `np.median` gives, in a third of its time for many short rows: numpy sorts these vectorised."""
+    ordered = np.sort(values, axis=axis)
+    upper = values.shape[axis] // 2
+    lower = (values.shape[axis] - 1) // 2
+    return np.asarray((ordered.take(lower, axis) + ordered.take(upper, axis)) / 2)
 
 
 def block_rounds(rounds: int, resamples: int, random: np.random.Generator) -> IntArray:
     """Numbers of the rounds in each resample, drawn in circular blocks; shape (resamples, rounds)."""
     block = max(1, round(rounds**0.5))
     starts = random.integers(rounds, size=(resamples, -(-rounds // block)))
-    drawn = (starts[:, :, np.newaxis] + np.arange(block)) % rounds
+    drawn = starts[:, :, np.newaxis] + np.arange(block)
+    drawn[drawn >= rounds] -= rounds
     return np.asarray(drawn.reshape(resamples, -1)[:, :rounds], dtype=np.int64)
 
 

@@ -8,6 +8,7 @@ Taken from what the GPU did for the request and the calls that started it; docs/
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -111,17 +112,59 @@ def timed_work(attributed: Attributed) -> pd.DataFrame:
     return found.assign(end_ns=ends, submitted_ns=submitted)
 
 
+def gap_table(attributed: Attributed) -> pd.DataFrame:
+    """Every gap that `gpu_ledger` sums up, by request and time: request, start_ns, end_ns, launch_bound."""
+    swept = _swept(timed_work(attributed), "request", bounds_of(attributed.requests))
+    columns = {
+        "request": swept.group,
+        "start_ns": swept.before,
+        "end_ns": swept.start,
+        "launch_bound": swept.is_late,
+    }
+    return pd.DataFrame({name: column[swept.ends_gap] for name, column in columns.items()})
+
+
+class _Swept(NamedTuple):
+    """Work inside its range, by group and time; shape (n,) each.
+
+    `before` is when the group's work up to here had ended, `until` when it has ended with this one.
+    `ends_gap` marks what starts after `before`, unless it `opens` its group. `is_late` marks what the host
+    was not through with at `before`.
+    """
+
+    group: IntArray
+    start: IntArray
+    end: IntArray
+    before: IntArray
+    until: IntArray
+    opens: npt.NDArray[np.bool_]
+    ends_gap: npt.NDArray[np.bool_]
+    is_late: npt.NDArray[np.bool_]
+
+
+def _swept(work: pd.DataFrame, key: str, bounds: tuple[IntArray, IntArray]) -> _Swept:
+    """Work of the groups that the column `key` numbers, cut off at the bounds of each group."""
+    names = (key, "start_ns", "end_ns", "submitted_ns")
+    group, starts, ends, submitted = (work[name].to_numpy(dtype=np.int64) for name in names)
+    start, end = np.maximum(starts, bounds[0][group]), np.minimum(ends, bounds[1][group])
+    inside = np.flatnonzero((start < end) | ((start == end) & (starts == ends)))
+    # Of operations that start together the one that was submitted first comes first and decides.
+    order = inside[np.lexsort((submitted[inside], start[inside], group[inside]))]
+    group, start, end, submitted = group[order], start[order], end[order], submitted[order]
+    until = running_end(group, end)
+    opens = np.ones(group.size, dtype=np.bool_)
+    opens[1:] = group[1:] != group[:-1]
+    before = np.concatenate(([0], until[:-1]))[: group.size]
+    return _Swept(group, start, end, before, until, opens, ~opens & (start > before), submitted > before)
+
+
 def _ledger(attributed: Attributed, work: pd.DataFrame, owner: IntArray, key: str) -> pd.DataFrame:
     """A row for each group of work, numbered by the column `key`; `owner` is the request of each row."""
     first, last = (edge[owner] for edge in bounds_of(attributed.requests))
     rows = owner.size
     group = work[key].to_numpy(dtype=np.int64)
     starts, ends = (work[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns"))
-    low, high = np.maximum(starts, first[group]), np.minimum(ends, last[group])
-    inside = (low < high) | ((low == high) & (starts == ends))
-    parts = _parts(
-        group[inside], low[inside], high[inside], work["submitted_ns"].to_numpy()[inside], (first, last)
-    )
+    parts = _parts(_swept(work, key, (first, last)), first, last)
     untimed = np.isin(owner, untimed_requests(attributed))
     return pd.DataFrame(
         {
@@ -135,34 +178,24 @@ def _ledger(attributed: Attributed, work: pd.DataFrame, owner: IntArray, key: st
     )
 
 
-def _parts(
-    group: IntArray, start: IntArray, end: IntArray, submitted: IntArray, ranges: tuple[IntArray, IntArray]
-) -> dict[str, npt.NDArray[np.int64]]:
-    """The parts and the numbers of gaps of every group, from intervals that lie inside the group's range."""
-    first, last = ranges
-    # Of operations that start together the one that was submitted first comes first and decides.
-    order = np.lexsort((submitted, start, group))
-    group, start, end, submitted = group[order], start[order], end[order], submitted[order]
-    until = running_end(group, end)
-    opens = np.ones(group.size, dtype=np.bool_)
-    opens[1:] = group[1:] != group[:-1]
-    closes = np.append(opens[1:], True)[: group.size]
-    before = np.concatenate(([0], until[:-1]))[: group.size]
-    gap_ns = np.where(opens, 0, np.maximum(start - before, 0))
-    is_late = submitted > before
-    head_ns, tail_ns = last - first, np.zeros(first.size, dtype=np.int64)
-    head_ns[group[opens]] = (start - first[group])[opens]
-    tail_ns[group[closes]] = (last[group] - until)[closes]
-    late, ready = (gap_ns > 0) & is_late, (gap_ns > 0) & ~is_late
-    bound_ns, device_ns = (_summed(group[which], gap_ns[which], first.size) for which in (late, ready))
+def _parts(swept: _Swept, first: IntArray, last: IntArray) -> dict[str, npt.NDArray[np.int64]]:
+    """The parts and the numbers of gaps of every group."""
+    group, groups = swept.group, first.size
+    closes = np.append(swept.opens[1:], True)[: group.size]
+    head_ns, tail_ns = last - first, np.zeros(groups, dtype=np.int64)
+    head_ns[group[swept.opens]] = (swept.start - first[group])[swept.opens]
+    tail_ns[group[closes]] = (last[group] - swept.until)[closes]
+    gap_ns = swept.start - swept.before
+    late, ready = swept.ends_gap & swept.is_late, swept.ends_gap & ~swept.is_late
+    bound_ns, device_ns = (_summed(group[which], gap_ns[which], groups) for which in (late, ready))
     return {
         "head_ns": head_ns,
-        "busy_ns": union_by_group(group, start, end, first.size),
+        "busy_ns": union_by_group(group, swept.start, swept.end, groups),
         "launch_bound_gaps_ns": bound_ns,
         "device_gaps_ns": device_ns,
         "tail_ns": tail_ns,
-        "launch_bound_gaps": np.bincount(group[late], minlength=first.size).astype(np.int64),
-        "device_gaps": np.bincount(group[ready], minlength=first.size).astype(np.int64),
+        "launch_bound_gaps": np.bincount(group[late], minlength=groups).astype(np.int64),
+        "device_gaps": np.bincount(group[ready], minlength=groups).astype(np.int64),
     }
 
 

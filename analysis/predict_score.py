@@ -15,11 +15,8 @@ import pandas as pd
 
 from analysis.calibration import Calibration
 from analysis.predict import Prediction
+from analysis.score_words import errors_sentence
 from contract import LatencyRecord, LaunchgapError, Strategy
-
-TARGET_MEDIAN_PERCENT = 5.0
-TARGET_WORST_PERCENT = 15.0
-"""What is asked of all cases together, and of each."""
 
 KEYS = ("case", "strategy", "level", "gpu", "driver", "torch")
 """What makes two scores of the same thing: the later one replaces the earlier."""
@@ -116,13 +113,5 @@ def with_scores(history: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 def scores_sentence(history: pd.DataFrame) -> str | None:
     """How good all predictions of a history were, against what is asked of them; None for an empty one."""
-    if history.empty:
-        return None
-    errors = history["error_percent"].astype("float64").abs()
-    worst = history["case"].tolist()[int(errors.to_numpy().argmax())]
-    met = float(errors.median()) <= TARGET_MEDIAN_PERCENT and float(errors.max()) <= TARGET_WORST_PERCENT
-    return (
-        f"{len(history)} predictions: median absolute error {errors.median():.1f} % (at most "
-        f"{TARGET_MEDIAN_PERCENT:g} % asked), worst {errors.max():.1f} % in {worst} (at most "
-        f"{TARGET_WORST_PERCENT:g} % asked): {'met' if met else 'missed'}."
-    )
+    errors = history["error_percent"].astype("float64").tolist()
+    return errors_sentence(list(zip(history["case"].tolist(), errors, strict=True)))

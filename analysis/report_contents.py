@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analysis.report_data import CaseReport
 from analysis.report_sections import (
     Line,
@@ -26,6 +28,7 @@ from analysis.report_views_traced import (
     counts_table,
     kernel_table,
     launches_table,
+    slowed_sentence,
     traces_table,
 )
 from analysis.timeline_page import longest_table, notes, sentence
@@ -39,8 +42,11 @@ def case_sections(case: CaseReport) -> list[Section]:
     """The sections that a case has anything for, in their order."""
     found = case.explained
     made = [Section(BEFORE, "Before and after", tables=(latency_table(case),), figures=("where_time_went",))]
+    said = slowed_sentence(case)
+    slowed = () if said is None else (Line(said, "warning"),)
     if found is not None:
-        made += [time_section(case, found), prediction_section(case, found)]
+        time = time_section(case, found)
+        made += [replace(time, lines=(*slowed, *time.lines)), prediction_section(case, found)]
     made += _kernels(case)
     if found is not None:
         made += [match_section(case, found), blockers_section(case, found)]
@@ -50,7 +56,7 @@ def case_sections(case: CaseReport) -> list[Section]:
         Section("output", "Is the output the same?", tables=present(correctness_table(case))),
         Section("cost", "What a graph costs", tables=present(capture_table(case), cost_steps_table(case))),
         Section("peers", "Other ways to run it", tables=present(peers_table(case))),
-        Section("traces", "The traces", tables=present(traces_table(case))),
+        Section("traces", "The traces", () if found else slowed, present(traces_table(case))),
         Section("measured", "How it was measured", whole=(environment_table(case),), commands=commands(case)),
     ]
     return [section for section in made if not section.empty]

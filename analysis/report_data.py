@@ -5,15 +5,18 @@ A part that is missing or broken becomes a sentence in the data; the rest of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from analysis.costs import PaysAfter, pays_after_requests
 from analysis.latency import LatencySummary, Reduction, Verdict, noise, reduction, summarise, verdict
+from analysis.neighbours import neighbour_doubts
 from analysis.report_checks import check_record
 from analysis.report_explained import Explained, read_explained
+from analysis.report_failures import Failure
 from analysis.report_missing import (
     ALL_TRACES,
     EXPLANATIONS,
@@ -84,10 +87,11 @@ class CaseReport:
 
 @dataclass(frozen=True)
 class BrokenCase:
-    """A case whose record cannot be read, and the one-line reason."""
+    """A case without a record to read: it is broken, or measuring failed; and the one-line reason."""
 
     name: str
     reason: str
+    status: Literal["broken", "failed"] = "broken"
 
 
 @dataclass(frozen=True)
@@ -106,10 +110,12 @@ def gather(
     preflight_path: Path | None,
     output_dir: Path,
     names: Sequence[str] = (),
+    failures: Mapping[str, Failure] = MappingProxyType({}),
 ) -> ReportData:
     """Read the named cases below `latency_dir`, or all, with their tables where `tables_dir` has them.
 
-    Sources are named relative to `output_dir`, where the report will lie.
+    Sources are named relative to `output_dir`, where the report will lie. Of a case in `failures` the tables
+    are left out: they may be of an earlier run.
 
     Raises:
         LaunchgapError: `latency_dir` is missing or empty, or not one of its records can be read.
@@ -119,10 +125,12 @@ def gather(
     cases: list[CaseReport] = []
     broken: list[BrokenCase] = []
     for folder in folders:
+        failure = failures.get(folder.name)
         try:
-            cases.append(_read_case(folder, tables_dir / folder.name, preflight, output_dir))
+            cases.append(_read_case(folder, tables_dir / folder.name, preflight, output_dir, failure))
         except LaunchgapError as error:
-            broken.append(BrokenCase(folder.name, told(error, folder, output_dir)))
+            reason = failure.sentence if failure else told(error, folder, output_dir)
+            broken.append(BrokenCase(folder.name, reason, "failed" if failure else "broken"))
     if not cases:
         raise LaunchgapError("; ".join(case.reason for case in broken))
     return ReportData(tuple(cases), tuple(broken), tuple(findings), preflight)
@@ -154,12 +162,20 @@ def _read_preflight(path: Path | None) -> tuple[PreflightRecord | None, list[str
     return record, list(record["findings"])
 
 
-def _read_case(folder: Path, tables: Path, preflight: PreflightRecord | None, output_dir: Path) -> CaseReport:
+def _read_case(
+    folder: Path,
+    tables: Path,
+    preflight: PreflightRecord | None,
+    output_dir: Path,
+    failure: Failure | None = None,
+) -> CaseReport:
     path = folder / "latency.json"
     record = check_record(path, read_record(path, "latency"), LatencyRecord)
     if not record["strategies"]:
         raise LaunchgapError(f"{path}: no strategy was measured; measure again")
     try:
+        if failure is not None:
+            return _case_report(folder.name, record, None, [failure.missing], path, output_dir)
         case = _case_report(
             folder.name, record, *_tables_or_why(tables, record, preflight, output_dir), path, output_dir
         )
@@ -189,7 +205,7 @@ def _case_report(
         tables=tables,
         missing=tuple(missing),
         latency_source=relative(path, output_dir),
-        doubts=tuple(disagreements(tables, record)) if tables is not None else (),
+        doubts=(*neighbour_doubts(record), *(disagreements(tables, record) if tables is not None else ())),
     )
 
 

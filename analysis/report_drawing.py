@@ -1,7 +1,7 @@
-"""Draws the figures that are written as files, those of several cases in several processes at once.
+"""Draws the figures that are written as files, several at once in processes of their own.
 
-Drawing takes most of a report's time. The processes are forked, since a case's figures are closures over its
-tables; they draw and end, and nothing else runs in them.
+Drawing takes most of a report's time. The processes are forked, since figures are closures over the tables of
+their case; they draw and end, and nothing else runs in them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from contextlib import contextmanager
 
 from analysis.figures import WIDE_IN, render_png, render_svg
 from analysis.report_data import CaseReport
-from analysis.report_figures import case_figures
+from analysis.report_figures import CaseFigure, case_figures
 
 Files = dict[str, bytes]
+Job = tuple[str, CaseFigure]
+"""A figure and the name of its files, without the suffix."""
 
-_cases: Sequence[CaseReport] = ()
+_jobs: Sequence[Job] = ()
 """What a process that draws was forked with; empty in the one that it was forked from."""
 
 
@@ -27,39 +29,42 @@ _cases: Sequence[CaseReport] = ()
 def drawing(cases: Sequence[CaseReport]) -> Iterator[Callable[[], Files]]:
     """Start to draw; what is given waits for the files, path to content, in the order of the cases.
 
-    One case, or one core, is drawn by this process when the files are asked for.
+    One figure, or one core, is drawn by this process when the files are asked for.
     """
+    jobs = [(figure_file(case, one), one) for case in cases for one in case_figures(case)]
     cores = len(os.sched_getaffinity(0))
-    if len(cases) < 2 or cores < 2:
-        yield lambda: _merged(_draw_case(case) for case in cases)
+    if len(jobs) < 2 or cores < 2:
+        yield lambda: _merged(map(_draw, jobs))
         return
-    pool = ProcessPoolExecutor(min(cores, len(cases)), _FORK, initializer=_hold, initargs=(cases,))
+    pool = ProcessPoolExecutor(min(cores, len(jobs)), _FORK, initializer=_hold, initargs=(jobs,))
     with warnings.catch_warnings(), pool:
         # Python warns of threads at a fork: those of the matrix library, which drawing does not use.
         warnings.simplefilter("ignore", DeprecationWarning)
-        results = pool.map(_draw_number, range(len(cases)))
+        results = pool.map(_draw_number, range(len(jobs)))
         yield lambda: _merged(results)
+
+
+def figure_file(case: CaseReport, figure: CaseFigure) -> str:
+    """Path of a figure below the report's folder, without the suffix."""
+    return f"figures/{case.name}.{figure.name}"
 
 
 _FORK = multiprocessing.get_context("fork")
 
 
-def _hold(cases: Sequence[CaseReport]) -> None:
-    global _cases  # noqa: PLW0603 - see `_cases`
-    _cases = cases
+def _hold(jobs: Sequence[Job]) -> None:
+    global _jobs  # noqa: PLW0603 - see `_jobs`
+    _jobs = jobs
 
 
 def _draw_number(number: int) -> Files:
-    return _draw_case(_cases[number])
+    return _draw(_jobs[number])
 
 
-def _draw_case(case: CaseReport) -> Files:
-    files = {}
-    for one in case_figures(case):
-        figure = one.draw(WIDE_IN, True)
-        files[f"figures/{case.name}.{one.name}.svg"] = render_svg(figure)
-        files[f"figures/{case.name}.{one.name}.png"] = render_png(figure)
-    return files
+def _draw(job: Job) -> Files:
+    name, one = job
+    figure = one.draw(WIDE_IN, True)
+    return {f"{name}.svg": render_svg(figure), f"{name}.png": render_png(figure)}
 
 
 def _merged(parts: Iterator[Files]) -> Files:

@@ -10,7 +10,8 @@ import base64
 import hashlib
 import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,6 +20,8 @@ from markupsafe import Markup
 
 from analysis import report_words
 from analysis.figures import THEME_COLOURS, render_svg
+from analysis.figures_sweep import sweep_figure
+from analysis.report_brief import BRIEF_BYTES, PAGE_BYTES, brief_section, brief_words, case_bytes
 from analysis.report_contents import BEFORE, TIMELINE, case_sections
 from analysis.report_data import CaseReport, ReportData
 from analysis.report_figures import CaseFigure, case_figures
@@ -65,7 +68,11 @@ class PageFigure:
 
 @dataclass(frozen=True)
 class CasePage:
-    """One case as the template wants it. `undrawn` says why a timeline that was read is not drawn."""
+    """One case as the template wants it.
+
+    `undrawn` says why a timeline that was read is not drawn, `brief` why most of the case is left out; then
+    `files` are the links of each section, by its key.
+    """
 
     anchor: str
     case: CaseReport
@@ -74,6 +81,8 @@ class CasePage:
     figures: dict[str, PageFigure]
     panel: TimelinePanel | None
     undrawn: str
+    brief: str = ""
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def render_html(data: ReportData) -> str:
@@ -86,6 +95,7 @@ def render_html(data: ReportData) -> str:
             data=data,
             pages=_case_pages(data),
             overview=overview_table(data),
+            overview_figure=_page_figure(figure, "all-") if (figure := sweep_figure(data)) else None,
             predictions=predictions_table(data),
             scores=scores_words(data),
             words=report_words,
@@ -125,15 +135,24 @@ def _digest(script: str) -> str:
 
 
 def _case_pages(data: ReportData) -> list[CasePage]:
-    pages, room = [], TIMELINES_BYTES
+    """Cases in full while there is room on the page, in their order; then in brief."""
+    pages, timelines, room = [], TIMELINES_BYTES, PAGE_BYTES - BRIEF_BYTES * len(data.cases)
     for number, case in enumerate(data.cases, start=1):
-        page = _case_page(number, case, room)
-        room -= _size(page.panel)
-        pages.append(page)
+        page = _case_page(number, case, timelines)
+        figures = case_figures(case)
+        shown = [one for one in figures if one.name in _PAGE_FIGURES]
+        size = case_bytes(page.sections, len(shown), _size(page.panel)) - BRIEF_BYTES
+        if size <= room:
+            pages.append(_with_figures(page, number, shown))
+            timelines, room = timelines - _size(page.panel), room - max(size, 0)
+        else:
+            pages.append(_in_brief(page, figures, len(data.cases)))
+            room = 0  # those after it are in brief as well, however small
     return pages
 
 
 def _case_page(number: int, case: CaseReport, room: int) -> CasePage:
+    """The page of a case without its figures."""
     panel = timeline_panel(case.timelines, f"c{number}-", _timeline_source(case)) if case.timelines else None
     fits = _size(panel) <= room
     return CasePage(
@@ -141,13 +160,25 @@ def _case_page(number: int, case: CaseReport, room: int) -> CasePage:
         case=case,
         alarms=alarms(case),
         sections=case_sections(case),
-        figures={
-            figure.name: _page_figure(figure, f"c{number}-{figure.name}-")
-            for figure in case_figures(case)
-            if figure.name in _PAGE_FIGURES
-        },
+        figures={},
         panel=panel if fits else None,
         undrawn="" if fits else LEFT_OUT.format(name=shlex.quote(case.name)),
+    )
+
+
+def _with_figures(page: CasePage, number: int, figures: Sequence[CaseFigure]) -> CasePage:
+    return replace(page, figures={one.name: _page_figure(one, f"c{number}-{one.name}-") for one in figures})
+
+
+def _in_brief(page: CasePage, figures: Sequence[CaseFigure], cases: int) -> CasePage:
+    brief = [brief_section(page.case, section, figures) for section in page.sections]
+    return replace(
+        page,
+        sections=[one.section for one in brief],
+        panel=None,
+        undrawn="",
+        brief=brief_words(page.case, cases),
+        files={one.section.key: one.files for one in brief if one.files},
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from analysis.figures_sweep import sweep_figure
 from analysis.report_cells import NOT_MEASURED, Cell, Table
 from analysis.report_contents import BEFORE, case_sections
 from analysis.report_data import CaseReport, ReportData
@@ -43,8 +44,14 @@ def render_markdown(data: ReportData) -> str:
     parts = ["# launchgap: what CUDA graphs buy"]
     if len(data.cases) + len(data.broken) > 1:
         parts += [f"**{escape(overall_headline(data))}**", _table(overview_table(data))]
+        if (figure := sweep_figure(data)) is not None:
+            parts.append(f"![{escape(figure.alt)}](figures/{figure.name}.png)")
         parts += _predictions(data)
-        parts += [f"- **{escape(case.name)}** is broken: {escape(case.reason)}" for case in data.broken]
+        parts += [
+            f"- **{escape(case.name)}** {'is broken' if case.status == 'broken' else 'failed'}: "
+            f"{escape(case.reason)}"
+            for case in data.broken
+        ]
     for case in data.cases:
         parts += _case(case)
     if data.findings:

@@ -25,6 +25,7 @@ from analysis.report_views_time import (
     summary_table,
     waterfall_table,
 )
+from analysis.score_words import errors_sentence
 from contract import Strategy
 
 NO_BLOCKERS = "Nothing in the eager trace would break a capture or corrupt it."
@@ -87,15 +88,8 @@ def alarms(case: CaseReport) -> list[str]:
 
 def scores_words(data: ReportData) -> str | None:
     """How good all predictions of the report are, against what is asked of them; None without any."""
-    # Loading pandas takes longer than most reports, and those without a prediction need none.
-    from dataclasses import asdict
-
-    import pandas as pd
-
-    from analysis.predict_score import scores_sentence
-
-    rows = [asdict(row) for case in data.cases if case.explained for row in case.explained.scores]
-    return scores_sentence(pd.DataFrame(rows)) if rows else None
+    scores = [row for case in data.cases if case.explained for row in case.explained.scores]
+    return errors_sentence([(row.case, row.error_percent) for row in scores if row.error_percent is not None])
 
 
 def time_section(case: CaseReport, found: Explained) -> Section:

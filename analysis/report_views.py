@@ -32,7 +32,7 @@ def overview_table(data: ReportData) -> Table:
     """One row per case: the verdict, and latency, launches and kernels before and after."""
     rows = [_overview_row(number, case) for number, case in enumerate(data.cases, start=1)]
     rows += [
-        (text_cell(case.name), text_cell("broken", title=case.reason), *[Cell(NOT_MEASURED)] * 6)
+        (text_cell(case.name), text_cell(case.status, title=case.reason), *[Cell(NOT_MEASURED)] * 6)
         for case in data.broken
     ]
     return Table(
@@ -41,6 +41,7 @@ def overview_table(data: ReportData) -> Table:
         columns(":case", ":verdict", "eager ms", "graph ms", "reduction % [95 %]", "launches eager → graph",
             "kernels eager → graph", "GPU busy eager → graph"),
         tuple(rows),
+        notes=tuple(f"{case.name}, {case.status}: {case.reason}." for case in data.broken),
     )  # fmt: skip
 
 

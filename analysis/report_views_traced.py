@@ -31,6 +31,9 @@ BUSY_NOTE = (
     "GPU busy: union of kernels, copies and fills as traced in node mode, the input copy included. Replay "
     "span: the replay as one interval, pauses between its kernels included, and the input copy."
 )
+SLOWED_PERCENT = 25.0
+"""Eager that a profiler slows by more is reported: its host's time as traced says little of what it is."""
+
 PROFILER_NOTE = (
     "Against latency without profiler: profiler and host together; a simulation or a noisy host makes it "
     "meaningless."
@@ -171,8 +174,6 @@ def _trace_cells(case: CaseReport, trace: TraceInfo) -> tuple[Cell, ...]:
     one = case.strategy(trace.strategy)
     latency_ms = one.latency.median if one is not None and one.latency is not None else None
     profiled_ms = trace.profiled_event_ms_median
-    comparable = not case.simulated and latency_ms is not None and profiled_ms is not None
-    change = (profiled_ms / latency_ms - 1) * 100 if comparable and profiled_ms and latency_ms else None
     export = f"{trace.export_schema or NOT_MEASURED} (nsys {trace.export_version or NOT_MEASURED})"
     return (
         text_cell(trace.strategy, code=True),
@@ -183,9 +184,31 @@ def _trace_cells(case: CaseReport, trace: TraceInfo) -> tuple[Cell, ...]:
         text_cell(export if trace.export_schema or trace.export_version else NOT_MEASURED),
         number_cell(profiled_ms, 3),
         number_cell(latency_ms, 3),
-        _change_cell(change),
+        _change_cell(profiler_percent(case, trace)),
         text_cell(" ".join([*([trace.reason] if trace.reason else []), *trace.findings]) or "none"),
     )
+
+
+def profiler_percent(case: CaseReport, trace: TraceInfo) -> float | None:
+    """How much longer requests took under the profiler than without it, in percent; None without either."""
+    one = case.strategy(trace.strategy)
+    profiled_ms = trace.profiled_event_ms_median
+    if case.simulated or one is None or one.latency is None or not profiled_ms:
+        return None
+    return (profiled_ms / one.latency.median - 1) * 100
+
+
+def slowed_sentence(case: CaseReport) -> str | None:
+    """That the profiler slowed eager so much that gaps as traced mislead; None where it did not."""
+    for trace in case.tables.traces if case.tables is not None else ():
+        percent = profiler_percent(case, trace)
+        if trace.strategy == Strategy.EAGER and percent is not None and percent > SLOWED_PERCENT:
+            return (
+                f"Eager took {signed(percent, 0)} % longer under the profiler than without it: gaps, launch "
+                "calls and ranges of eager as traced are longer than in service. Counts and times of "
+                "kernels stand."
+            )
+    return None
 
 
 def _tracer(trace: TraceInfo) -> str:

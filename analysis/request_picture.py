@@ -6,26 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 import pandas as pd
 
-from analysis.attribute import Attributed, IntArray, has_time
-from analysis.host_ledger import HostPart, host_part
-from analysis.intervals import gaps
-from analysis.ledger import bounds_of
+from analysis.attribute import Attributed, IntArray
+from analysis.host_ledger import host_part
+from analysis.host_parts import HostPart
+from analysis.ledger import bounds_of, gap_table
 from analysis.overview import process_id
-from analysis.schema import HOST_DEVICE
+from analysis.request_work import calls_of_thread, only_request, with_time, work_of_request
+from analysis.timeline import WorkKind
 from analysis.trace import Trace
-from contract import LaunchgapError
 
 STREAMS_AT_MOST = 8
 """Streams that are drawn; of more, those with the most operations."""
 
 _NS_PER_US = 1_000.0
-_OPERATIONS = ("kernels", "memcpys", "memsets", "graph_launches")
 _STREAM = ["process", "device", "stream"]
 
 
@@ -46,7 +45,12 @@ _OF_PART = {
     HostPart.SYNCHRONISING: Look.WAITS,
     HostPart.COPIES: Look.WAITS,
 }
-_OF_TABLE = (Look.KERNELS, Look.COPIES, Look.COPIES, Look.REPLAYS)
+_OF_KIND = {
+    WorkKind.GRAPH: Look.REPLAYS,
+    WorkKind.KERNEL: Look.KERNELS,
+    WorkKind.COPY: Look.COPIES,
+    WorkKind.FILL: Look.COPIES,
+}
 
 
 @dataclass(frozen=True)
@@ -80,23 +84,6 @@ class RequestPicture:
     hidden_streams: int
 
 
-def only_request(attributed: Attributed, number: int) -> Attributed:
-    """One request by itself, as number 0, for every function that takes requests.
-
-    Raises:
-        LaunchgapError: there is no request of this number.
-    """
-    count = len(attributed.requests)
-    if not 0 <= number < count:
-        raise LaunchgapError(f"request {number}: there are {count}; give a number from 0 to {count - 1}")
-    tables = {name: getattr(attributed, name) for name in ("launches", *_OPERATIONS)}
-    own = {name: table[table["request"] == number].assign(request=0) for name, table in tables.items()}
-    rows = attributed.requests.iloc[[number]].reset_index(drop=True)
-    return replace(
-        attributed, requests=rows, **{name: table.reset_index(drop=True) for name, table in own.items()}
-    )
-
-
 def request_picture(trace: Trace, attributed: Attributed, number: int, title: str) -> RequestPicture:
     """The host's calls on the request's thread, its GPU work by stream, and the gaps in that work.
 
@@ -108,14 +95,14 @@ def request_picture(trace: Trace, attributed: Attributed, number: int, title: st
     """
     one = only_request(attributed, number)
     first, last = (int(edge[0]) for edge in bounds_of(one.requests))
-    work = _work(one)
+    work = with_time(work_of_request(one, 0))
     streams = work.groupby(_STREAM).size().sort_values(ascending=False, kind="stable")
     shown = streams.index[:STREAMS_AT_MOST].sort_values()
     ends = [last, *work["end_ns"].tolist()]
     rows = [
         Row("host: CUDA calls", _host(trace, int(one.requests["thread"].iloc[0]), (first, last))),
         *_streams(work, list(shown), first),
-        Row("GPU: gaps", (_gaps(work, first, last),)),
+        Row("GPU: gaps", (_gaps(one, first),)),
     ]
     return RequestPicture(
         title=title,
@@ -126,22 +113,10 @@ def request_picture(trace: Trace, attributed: Attributed, number: int, title: st
     )
 
 
-def _work(one: Attributed) -> pd.DataFrame:
-    """GPU work with a time: process, device, stream, start_ns, end_ns, look."""
-    tables = (
-        getattr(one, name)[[*_STREAM, "start_ns", "end_ns"]].assign(look=str(look))
-        for name, look in zip(_OPERATIONS, _OF_TABLE, strict=True)
-    )
-    found: pd.DataFrame = pd.concat(tables, ignore_index=True)
-    timed: pd.DataFrame = found[has_time(found) & (found["device"] != HOST_DEVICE)]
-    return timed.reset_index(drop=True)
-
-
 def _host(trace: Trace, thread: int, ends: tuple[int, int]) -> tuple[Bars, ...]:
     """Calls of one thread, cut to the part inside the range."""
     first, last = ends
-    calls = trace.api_calls
-    calls = calls[(calls["thread"] == thread) & (calls["end_ns"] > first) & (calls["start_ns"] < last)]
+    calls = calls_of_thread(trace, thread, first, last)
     looks = np.array([_look_of(str(name)) for name in calls["name"]], dtype=np.object_)
     starts, stops = (calls[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns"))
     starts, stops = np.maximum(starts, first), np.minimum(stops, last)
@@ -161,19 +136,19 @@ def _streams(work: pd.DataFrame, streams: list[tuple[int, int, int]], first: int
         rows = work[(work["process"] == process) & (work["device"] == device) & (work["stream"] == stream)]
         lead = f"process {process_id(process)}, " if several else ""
         bars = []
-        for look in (Look.REPLAYS, Look.KERNELS, Look.COPIES):
-            of = rows[rows["look"] == look]
+        looks = rows["kind"].map(_OF_KIND)
+        for look in dict.fromkeys(_OF_KIND.values()):
+            of = rows[looks == look]
             bars.append(
                 _bars(look, of["start_ns"].to_numpy(np.int64), of["end_ns"].to_numpy(np.int64), first)
             )
         yield Row(f"{lead}GPU {device}: stream {stream}", tuple(bars))
 
 
-def _gaps(work: pd.DataFrame, first: int, last: int) -> Bars:
-    starts, stops = (work[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns"))
-    starts, stops = np.maximum(starts, first), np.minimum(np.maximum(starts, stops), last)
-    inside = starts <= stops
-    return _bars(Look.GAPS, *gaps(starts[inside], stops[inside]), first)
+def _gaps(one: Attributed, first: int) -> Bars:
+    table = gap_table(one)
+    begins, ends = (table[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns"))
+    return _bars(Look.GAPS, begins, ends, first)
 
 
 def _bars(look: Look, start_ns: IntArray, end_ns: IntArray, first: int) -> Bars:

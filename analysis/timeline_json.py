@@ -13,9 +13,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from analysis.host_ledger import HostPart
-from analysis.timeline import NO_LAUNCH, HostCall, Operation, Row, SubRange, Timeline, WorkKind
-from analysis.timeline_gaps import Gap, GapKind
+from analysis.host_parts import HostPart
+from analysis.timeline import NO_LAUNCH, Gap, GapKind, HostCall, Operation, Row, SubRange, Timeline, WorkKind
 from contract import SCHEMA_VERSION, LaunchgapError, TraceMode, read_record
 
 KIND = "timeline"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from analysis.kernel_names import shorten_all
 from analysis.report_cells import Table, columns, number_cell, signed, text_cell
-from analysis.timeline import Operation, Timeline, WorkKind
-from analysis.timeline_gaps import GapKind
+from analysis.timeline import GapKind, Operation, Timeline, WorkKind
 from analysis.timeline_json import timeline_fields
 from analysis.timeline_svg import Picture, draw, strategy_class
 from contract import WITHOUT_GRAPH, TraceMode

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
-from analysis.host_ledger import HostPart
-from analysis.timeline import Operation, Timeline, WorkKind
-from analysis.timeline_gaps import GapKind
+from analysis.host_parts import HostPart
+from analysis.timeline import GapKind, Operation, Timeline, WorkKind
 
 WIDTH = 4_000
 """Units of the whole scale: a few to the pixel of any screen or sheet of paper."""

@@ -11,6 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from analysis.report import gather, render
+from analysis.report_failures import read_failures
 from scripts._arguments import Parser
 from scripts._cli import require_writable, run_main, write_bytes_atomic
 
@@ -38,6 +39,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="record of what this host can do, to explain missing parts",
     )
+    add("--failures", type=Path, metavar="FILE", help="record of what failed, to say so")
     add(
         "-o", "--output-dir", type=Path, default=Path("results"), metavar="DIR", help="(default: %(default)s)"
     )
@@ -55,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.preflight,
         arguments.output_dir,
         arguments.cases,
+        read_failures(arguments.failures),
     )
     for case in data.broken:
         print(f"warning: {' '.join(case.reason.split())}", file=sys.stderr)

@@ -72,7 +72,20 @@ def read_sides(paths: list[Path], range_name: str | None, domain: str | None) ->
             raise LaunchgapError("--range, --domain: are for traces; leave them out for measured runs")
         return [read_run(path) for path in paths]
     with Steps(2 * len(paths)) as steps:
-        return [_trace_side(read_requests(path, range_name, domain, steps)) for path in paths]
+        return [_trace_side(_read_requests(path, range_name, domain, steps)) for path in paths]
+
+
+def _read_requests(path: Path, range_name: str | None, domain: str | None, steps: Steps) -> Requests:
+    """The requests of one side.
+
+    Raises:
+        LaunchgapError: it cannot be read or lacks the range; names the file, which of several it is.
+    """
+    try:
+        return read_requests(path, range_name, domain, steps)
+    except LaunchgapError as error:
+        reason = str(error)
+        raise LaunchgapError(reason if str(path) in reason else f"{path}: {reason}") from error
 
 
 def _trace_side(requests: Requests) -> Side:

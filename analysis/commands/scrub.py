@@ -4,7 +4,7 @@ nsys keeps the environment of every process of the host in a trace, host and use
 identifiers. The copy holds what counting needs: GPU work, CUDA calls, NVTX ranges and the strings that they
 use. `nsys stats` says the same of both. A copy that would still give something away is not written.
 
-  python -m analysis scrub trace.sqlite clean.sqlite       write a copy (packed if its name ends in .gz)
+  python -m analysis scrub trace.sqlite -o clean.sqlite    write a copy (packed if its name ends in .gz)
   python -m analysis scrub --check clean.sqlite            exit code 1 if anything is found
 """
 
@@ -49,7 +49,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("trace", type=Path, nargs="?", metavar="IN", help="trace: .sqlite, .sqlite.gz or .nsys-rep")
-    add("output", type=Path, nargs="?", metavar="OUT", help="file to write, .sqlite or .sqlite.gz")
+    add("-o", "--output", type=Path, metavar="FILE", help="to write, .sqlite or .sqlite.gz")
     add("--check", type=Path, metavar="FILE", help="only say what FILE gives away, without printing it")
     add(
         "--name",
@@ -73,7 +73,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     given = [path for path in (arguments.trace, arguments.output) if path is not None]
     if len(given) != (0 if arguments.check is not None else 2):
-        parser.error("give IN and OUT, or --check FILE alone")
+        parser.error("give IN and -o FILE, or --check FILE alone")
     return arguments
 
 

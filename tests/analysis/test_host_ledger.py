@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.attribute import RangeSelector, attribute
-from analysis.host_ledger import HOST_COLUMNS, HOST_PARTS, HostPart, host_ledger, host_part
+from analysis.host_ledger import HOST_COLUMNS, HOST_PARTS, host_ledger, host_part
+from analysis.host_parts import HostPart
 from analysis.ledger import mean_ledger
 from analysis.trace import Trace, read_trace
 from tests.analysis.trace_file import EXAMPLES, THREAD, TraceFile

@@ -33,3 +33,8 @@ def test_executables_load_no_torch(script: str) -> None:
 
 def test_reading_a_trace_loads_no_plotting() -> None:
     assert "matplotlib" not in imported_by("analysis.case", "analysis.scrub", "analysis.trace")
+
+
+def test_the_report_loads_no_pandas() -> None:
+    """Loading it would take a tenth of the time that a report has; its tables are read without."""
+    assert "pandas" not in imported_by("analysis.report", "scripts.build_report")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from analysis.intervals import IntArray, gaps, union_by_group, union_ns
+from analysis.intervals import IntArray, union_by_group, union_ns
 
 
 def ints(*values: int) -> IntArray:
@@ -42,21 +42,3 @@ def test_groups_against_counting_every_moment(seed: int) -> None:
     ends = starts + random.integers(0, 25, n)
     expected = [len(covered(starts[group == number], ends[group == number])) for number in range(4)]
     assert union_by_group(group, starts, ends, 4).tolist() == expected
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_gaps_are_what_the_union_leaves(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    n = int(random.integers(1, 15))
-    starts = random.integers(-60, 60, n)
-    ends = starts + random.integers(0, 25, n)
-    left, right = gaps(starts, ends)
-    assert (right > left).all()
-    holes = covered(left, right)
-    assert holes == set(range(starts.min(), ends.max())) - covered(starts, ends)
-
-
-def test_no_gaps() -> None:
-    for starts, ends in ((ints(), ints()), (ints(5), ints(9)), (ints(0, 10), ints(10, 20))):
-        left, right = gaps(starts, ends)
-        assert left.size == right.size == 0

@@ -253,3 +253,14 @@ def test_noise_is_eager_against_eager() -> None:
     assert verdict(record(eager, eager, aa_event_ms=eager)).noise == reduction(eager, eager, 3)
     assert noise(record(eager, eager)) is None
     assert noise(record([], eager, aa_event_ms=eager)) is None
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 60, 101])
+def test_the_interval_is_that_of_medians_taken_one_by_one(rounds: int) -> None:
+    eager, graph = (np.array(around(median, 0.4, rounds, seed)) for median, seed in ((5.0, 1), (2.0, 2)))
+    random = np.random.default_rng(7)
+    drawn = np.concatenate([block_rounds(rounds, 1_000, random) for _ in range(10)])
+    before = np.median(eager[drawn], axis=1)
+    low, high = np.quantile((before - np.median(graph[drawn], axis=1)) / before * 100, [0.025, 0.975])
+    found = reduction(eager.tolist(), graph.tolist(), 7)
+    assert (found.low, found.high) == (float(low), float(high))

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from analysis.attribute import Attributed, RangeSelector, attribute, count_by_request
 from analysis.findings import inspect
-from analysis.intervals import gaps, union_ns
+from analysis.intervals import union_ns
 from analysis.leaks import find_leaks
+from analysis.ledger import bounds_of, gap_table
 from analysis.scrub import scrub
 from analysis.summaries import api_summary, kernel_summary
 from analysis.tables import CountedTrace, TraceLabel, launches_table, requests_table
@@ -175,8 +176,29 @@ def test_covered_time_is_at_most_the_sum_and_at_most_the_span(requests: Requests
         if starts.size:
             span = int(ends.max() - starts.min())
             assert int((ends - starts).max()) <= covered <= span
-            begins, finishes = gaps(starts, ends)
-            assert covered + int((finishes - begins).sum()) == span
+
+
+@random_trace()
+def test_gaps_one_by_one_are_the_moments_that_work_leaves(requests: Requests, work: list[Launch]) -> None:
+    with example(requests, work) as one:
+        table = gap_table(one.found)
+        operations = one.found.operations
+        for number, (first, last) in enumerate(zip(*bounds_of(one.found.requests), strict=True)):
+            own = operations[operations["request"] == number]
+            busy = [
+                set(range(max(start, first), min(end, last)))
+                for start, end in zip(own["start_ns"], own["end_ns"], strict=True)
+            ]
+            gaps = table[table["request"] == number]
+            found = [
+                set(range(start, end)) for start, end in zip(gaps["start_ns"], gaps["end_ns"], strict=True)
+            ]
+            whole = set[int]().union(*busy)
+            assert all(found)
+            assert not whole & set[int]().union(*found)
+            if own["start_ns"].lt(own["end_ns"]).all() and whole:
+                holes = set(range(min(whole), max(whole) + 1)) - whole
+                assert set[int]().union(*found) == holes
 
 
 @random_trace()

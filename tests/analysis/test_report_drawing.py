@@ -44,12 +44,12 @@ def test_what_goes_wrong_in_another_process_is_told(
         raise ValueError("no such bar")
 
     cores(monkeypatch, 2)
-    monkeypatch.setattr(report_drawing, "case_figures", broken)
+    monkeypatch.setattr(report_drawing, "render_svg", broken)
     with drawing(two_cases.cases) as drawn, pytest.raises(ValueError, match="no such bar"):
         drawn()
 
 
-def test_one_case_is_drawn_here(two_cases: ReportData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_figure_is_drawn_here(two_cases: ReportData, monkeypatch: pytest.MonkeyPatch) -> None:
     cores(monkeypatch, 8)
     monkeypatch.setattr(report_drawing, "ProcessPoolExecutor", None)
     with drawing(two_cases.cases[:1]) as drawn:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.report import ReportData, gather, render_html
+from analysis.report_drawing import drawing
 from contract import DEFAULT_STRATEGIES, LatencyRecord, Strategy
 from tests.analysis.report_page import Page
 from tests.analysis.report_samples import (
@@ -25,6 +26,9 @@ from tests.analysis.report_samples import (
     write_record,
     write_tables,
 )
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE_RECORDS, EXAMPLE_TABLES = ROOT / "profiles/reference", ROOT / "docs/example-report/tables"
 
 ORDER = (
     "criterion met",
@@ -415,15 +419,57 @@ def test_long_tables_are_whole_and_marked_for_the_script(page: Page) -> None:
     assert len(page.table("Kernels of eager")) == 1 + 20
 
 
-@pytest.mark.usefixtures("without_figures")
-def test_fifty_cases_keep_the_page_in_order(tmp_path: Path) -> None:
-    data = read(tmp_path, latency_record("model-00"))
-    copies = [dataclasses.replace(data.cases[0], name=f"model-{one:02}") for one in range(50)]
+def test_fifty_cases_of_real_size_are_one_page_below_two_megabytes() -> None:
+    data = gather(EXAMPLE_RECORDS, EXAMPLE_TABLES, None, ROOT / "docs")
+    copies = [dataclasses.replace(data.cases[one % 3], name=f"model-{one:02}") for one in range(50)]
     html = render_html(dataclasses.replace(data, cases=tuple(copies)))
-    ids = Counter(re.findall(r' id="([^"]+)"', html))
+    assert len(html.encode()) < 2_000_000
+    page = Page(html)
+    assert len(page.table("All cases.")) == 1 + 50
+    ids = Counter(attributes["id"] for _, attributes in page.elements if "id" in attributes)
     assert max(ids.values()) == 1
     assert {f"case-{number}-measured" for number in range(1, 51)} <= set(ids)
-    assert "50 of 50 cases clear the 30 % criterion" in html
-    assert [html.index(f'href="#case-{one}">') for one in (1, 10, 50)] == sorted(
-        html.index(f'href="#case-{one}">') for one in (1, 10, 50)
+    in_full, in_brief = html.index("<article"), html.index("In brief: figures, timeline and most tables")
+    assert html.count("<article", in_full, in_brief) >= 2
+    assert html.count("In brief: ", in_brief) == html.count("<article", in_brief) + 1
+    assert html.rindex('class="timeline"') < in_brief
+    links = [html.index(f'href="#case-{one}">') for one in (1, 10, 50)]
+    assert links == sorted(links)
+
+
+@pytest.mark.usefixtures("without_drawing")
+def test_a_case_without_room_is_shown_in_brief_with_links_to_the_rest(
+    pair: ReportData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.report_html.PAGE_BYTES", 0)
+    page = Page(render_html(pair))
+    assert (
+        "python scripts/build_report.py --cases b-float32-p50-m1024 makes a report of this case" in page.text
+    )
+    assert not page.attributes("figure")
+    assert page.text.count("requests each, no profiler attached.") == 2
+    assert not [caption for caption in page.tables if caption.startswith("Kernels of ")]
+    linked = {one["href"] for one in page.attributes("a")}
+    for name in ("a-float32-p50-m1024", "b-float32-p50-m1024"):
+        with drawing([case for case in pair.cases if case.name == name]) as drawn:
+            figures = {file for file in drawn() if file.endswith(".svg")}
+        assert len(figures) == 5
+        assert figures <= linked
+        for file in ("kernels.csv", "ledger.csv", "kernel_match.csv", "timeline.json"):
+            assert f"tables/{name}/{file}" in linked
+        assert f"latency/{name}/latency.json" in linked
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize(("profiled_ms", "warned"), [(5.6, False), (6.0, True)])
+def test_a_profiler_that_slowed_eager_much_is_a_warning(
+    tmp_path: Path, profiled_ms: float, warned: bool
+) -> None:
+    record = latency_record()
+    write_record(tmp_path, record)
+    entries = [one | {"profiled_event_ms_median": profiled_ms} for one in ENTRIES]
+    write_tables(tmp_path, record["case"]["name"], entries=entries)
+    html = render_html(gather(tmp_path / "latency", tmp_path / "tables", None, tmp_path))
+    assert (
+        bool(re.search(r"Warning\.</strong> Eager took [0-9]+ % longer under the profiler", html)) == warned
     )

@@ -15,7 +15,8 @@ from analysis.attribute import Attributed, RangeSelector, attribute
 from analysis.figures_request import kernel_bars, request_timeline
 from analysis.figures_style import render_png
 from analysis.ledger import gpu_ledger
-from analysis.request_picture import STREAMS_AT_MOST, Look, RequestPicture, only_request, request_picture
+from analysis.request_picture import STREAMS_AT_MOST, Look, RequestPicture, request_picture
+from analysis.request_work import only_request
 from analysis.tables import CountedTrace, TraceLabel, kernels_table, requests_table
 from analysis.trace import Trace, read_trace
 from contract import LaunchgapError, TraceMode

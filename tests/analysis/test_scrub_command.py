@@ -21,7 +21,7 @@ def run(*arguments: str | Path) -> Ran:
 
 def test_scrubs_a_file(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out.sqlite"
-    done = run(INPUT, out)
+    done = run(INPUT, "-o", out)
     assert done.code == 0
     assert len(read_trace(out).kernels) == 20
     assert find_leaks(out) == []
@@ -41,7 +41,7 @@ def stats(path: Path, *reports: str) -> str:
 def test_nsys_says_the_same_of_the_copy(tmp_path: Path, name: str) -> None:
     whole, clean = tmp_path / "whole.sqlite", tmp_path / "clean.sqlite"
     whole.write_bytes(gzip.decompress(EXAMPLES[name].read_bytes()))
-    assert run(whole, clean).code == 0
+    assert run(whole, "-o", clean).code == 0
     reports = ("gpukernsum", "cudaapisum", "gpumemtimesum", "gpumemsizesum", "nvtxsum", "kernexecsum")
     before = stats(whole, *reports)
     assert before.count(",") > 50
@@ -66,7 +66,7 @@ def test_report_of_nsys_goes_in_as_it_is(tmp_path: Path) -> None:
     assert found.code == 1
     assert "environment variable" in found.out
     assert "hunter2" not in found.out
-    assert run(report, clean).code == 0
+    assert run(report, "-o", clean).code == 0
     assert run("--check", clean).code == 0
     assert b"hunter2" not in clean.read_bytes()
     (line,) = [line for line in stats(clean, "nvtxsum").splitlines() if line.endswith("step")]
@@ -76,7 +76,7 @@ def test_report_of_nsys_goes_in_as_it_is(tmp_path: Path) -> None:
 def test_packs_by_name_and_repeatably(tmp_path: Path) -> None:
     cut = ("--only-requests", "--range-name", "forward", "--range-domain", "")
     for scrub, name in ((analysis, "one.sqlite.gz"), (analysis_process, "two.sqlite.gz")):
-        assert scrub("scrub", INPUT, tmp_path / name, *cut).code == 0
+        assert scrub("scrub", INPUT, "-o", tmp_path / name, *cut).code == 0
     one, two = ((tmp_path / name).read_bytes() for name in ("one.sqlite.gz", "two.sqlite.gz"))
     assert one == two
     assert gzip.decompress(one).startswith(b"SQLite format 3")
@@ -87,7 +87,7 @@ def test_leaking_trace_is_refused_and_no_file_left(tmp_path: Path) -> None:
     file = TraceFile(tmp_path / "in.sqlite")
     file.requests((0, 100))
     file.range("reading /home/somebody/model", 10, 20)
-    line = run(file.save(), tmp_path / "out.sqlite").complaint
+    line = run(file.save(), "-o", tmp_path / "out.sqlite").complaint
     assert "must not be shared" in line
     assert [path.name for path in tmp_path.iterdir()] == ["in.sqlite"]
 
@@ -95,7 +95,7 @@ def test_leaking_trace_is_refused_and_no_file_left(tmp_path: Path) -> None:
 def test_input_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "in.sqlite.gz"
     path.write_bytes(INPUT.read_bytes())
-    assert "the original is not overwritten" in run(path, path).complaint
+    assert "the original is not overwritten" in run(path, "-o", path).complaint
     assert path.read_bytes() == INPUT.read_bytes()
 
 
@@ -104,7 +104,7 @@ def test_no_trace_is_one_line(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "in.sqlite"
     if content is not None:
         path.write_bytes(content)
-    line = run(path, tmp_path / "out.sqlite").complaint
+    line = run(path, "-o", tmp_path / "out.sqlite").complaint
     assert str(path) in line
     assert not (tmp_path / "out.sqlite").exists()
 
@@ -125,7 +125,7 @@ def test_check_says_where_and_how_much_but_not_what(tmp_path: Path) -> None:
 
 def test_check_of_a_clean_file(tmp_path: Path) -> None:
     clean = tmp_path / "clean.sqlite.gz"
-    assert run(INPUT, clean).code == 0
+    assert run(INPUT, "-o", clean).code == 0
     done = run("--check", clean)
     assert done.code == 0
     assert "no environment, path, identifier, host or user name found" in done.out
@@ -137,30 +137,30 @@ def test_names_given_are_refused_and_found(tmp_path: Path) -> None:
     path = file.save()
     assert run("--check", path).code == 0
     assert run("--check", path, "--name", "colleague").code == 1
-    assert "it would give away" in run(path, tmp_path / "out.sqlite", "--name", "colleague").complaint
+    assert "it would give away" in run(path, "-o", tmp_path / "out.sqlite", "--name", "colleague").complaint
     assert [path.name for path in tmp_path.iterdir()] == ["in.sqlite"]
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["one"], ["one", "two", "--check", "three"], ["one", "--check", "two"]]
+    "words", [[], ["one"], ["one", "-o", "two", "--check", "three"], ["one", "--check", "two"]]
 )
 def test_either_two_files_or_a_check(words: list[str]) -> None:
-    assert "give IN and OUT, or --check FILE alone" in run(*words).complaint
+    assert "give IN and -o FILE, or --check FILE alone" in run(*words).complaint
 
 
 def test_existing_output_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     out = tmp_path / "out.sqlite"
     out.write_text("before")
     (tmp_path / "bad.sqlite").write_text("no trace")
-    assert "bad.sqlite" in run(tmp_path / "bad.sqlite", out).complaint
+    assert "bad.sqlite" in run(tmp_path / "bad.sqlite", "-o", out).complaint
     assert out.read_text() == "before"
-    assert run(INPUT, out).code == 0
+    assert run(INPUT, "-o", out).code == 0
     assert out.read_bytes().startswith(b"SQLite format 3")
 
 
 def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "no file stands in the way" in run(INPUT, tmp_path / "file" / "out.sqlite").complaint
+    assert "no file stands in the way" in run(INPUT, "-o", tmp_path / "file" / "out.sqlite").complaint
 
 
 def test_disk_that_is_full(tmp_path: Path) -> None:
@@ -168,12 +168,12 @@ def test_disk_that_is_full(tmp_path: Path) -> None:
     code = (
         f"import sys; {limit}; from analysis.__main__ import main, run_command; sys.exit(run_command(main))"
     )
-    command = [sys.executable, "-c", code, "scrub", str(INPUT), str(tmp_path / "out.sqlite")]
+    command = [sys.executable, "-c", code, "scrub", str(INPUT), "-o", str(tmp_path / "out.sqlite")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert Ran(done.returncode, done.stdout, done.stderr).complaint
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_request_to_cut_to_is_one_line(tmp_path: Path) -> None:
-    line = run(INPUT, tmp_path / "out.sqlite", "--only-requests").complaint
+    line = run(INPUT, "-o", tmp_path / "out.sqlite", "--only-requests").complaint
     assert "no range 'request' of domain 'launchgap' to cut to" in line

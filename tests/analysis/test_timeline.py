@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.attribute import Attributed, RangeSelector, attribute
-from analysis.host_ledger import HostPart
-from analysis.ledger import gpu_ledger
-from analysis.timeline import Row, SubRange, Timeline, WorkKind, timeline_of
-from analysis.timeline_gaps import Gap, GapKind, gaps_of_request
+from analysis.host_parts import HostPart
+from analysis.ledger import gap_table, gpu_ledger
+from analysis.timeline import Gap, GapKind, Row, SubRange, Timeline, WorkKind
+from analysis.timeline_trace import timeline_of
 from analysis.trace import Trace, read_trace
 from analysis.waterfall import median_request
 from contract import LaunchgapError, TraceMode
@@ -50,11 +50,11 @@ def gap_ns(timeline: Timeline, kind: GapKind) -> int:
 def test_the_gaps_are_those_of_the_ledger_for_every_request(path: Path) -> None:
     _, attributed = reference(path)
     ledger = gpu_ledger(attributed)
+    gaps = gap_table(attributed).assign(length_ns=lambda table: table["end_ns"] - table["start_ns"])
     for request, row in enumerate(ledger.to_dict("records")):
-        gaps = gaps_of_request(attributed, request)
-        for kind, name in ((GapKind.LAUNCH_BOUND, "launch_bound_gaps"), (GapKind.DEVICE, "device_gaps")):
-            own = [gap.duration_ns for gap in gaps if gap.kind is kind]
-            assert (len(own), sum(own)) == (row[name], row[f"{name}_ns"])
+        for bound, name in ((True, "launch_bound_gaps"), (False, "device_gaps")):
+            own = gaps["length_ns"][(gaps["request"] == request) & (gaps["launch_bound"] == bound)]
+            assert (len(own), own.sum()) == (row[name], row[f"{name}_ns"])
 
 
 @every_trace

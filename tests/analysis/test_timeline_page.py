@@ -14,10 +14,11 @@ import pytest
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis.attribute import RangeSelector
-from analysis.timeline import Timeline, WorkKind, timeline_of
+from analysis.timeline import Timeline, WorkKind
 from analysis.timeline_json import read_timelines, timeline_fields, timelines_record, timelines_text
 from analysis.timeline_page import sentence, time_words, timeline_panel
 from analysis.timeline_svg import WIDTH, scale_of, tick_step
+from analysis.timeline_trace import timeline_of
 from analysis.trace import read_trace
 from contract import LaunchgapError
 from tests.analysis.report_page import Page

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.host_ledger import HostPart
-from analysis.timeline import HostCall, Operation, Row, SubRange, Timeline, WorkKind
-from analysis.timeline_gaps import Gap, GapKind
+from analysis.host_parts import HostPart
+from analysis.timeline import Gap, GapKind, HostCall, Operation, Row, SubRange, Timeline, WorkKind
 from analysis.timeline_json import timelines_text
 from contract import TraceMode
 

@@ -21,8 +21,9 @@ from selenium.webdriver.remote.webelement import WebElement
 
 import tests.browser.test_report_page as report_page
 from analysis.attribute import RangeSelector
-from analysis.timeline import Operation, Timeline, timeline_of
+from analysis.timeline import Operation, Timeline
 from analysis.timeline_page import timeline_panel
+from analysis.timeline_trace import timeline_of
 from analysis.trace import read_trace
 from tests.browser.test_report_page import CONTRAST, complaints, show
 

@@ -177,6 +177,18 @@ def test_a_bundled_trace_against_itself_and_against_the_graph() -> None:
     assert (apis["cudaGraphLaunch"], apis["cudaLaunchKernel"]) == ("came", "fewer calls")
 
 
+def test_of_two_traces_the_one_without_the_range_is_named(tmp_path: Path) -> None:
+    lacks = tmp_path / "lacks.sqlite"
+    file = TraceFile(lacks)
+    file.requests((0, 1_000))
+    file.launch("matmul", (100, 200), (300, 400))
+    file.save()
+    for sides in ((EXAMPLES["graph.node"], lacks), (lacks, EXAMPLES["graph.node"])):
+        complaint = compare(*sides, "--range", "forward").complaint
+        assert f"{lacks}: --range 'forward': not in the trace" in complaint
+        assert str(EXAMPLES["graph.node"]) not in complaint
+
+
 def test_replays_recorded_whole_show_no_kernels() -> None:
     words = (EXAMPLES["graph.node"], EXAMPLES["graph.graph"], "--range", "forward")
     content = told(*words)
