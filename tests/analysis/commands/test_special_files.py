@@ -49,7 +49,7 @@ def test_a_pipe_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_scrubbed_trace_replaces_no_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipe = tmp_path / "clean.sqlite"
     os.mkfifo(pipe)
-    assert run_command(lambda: main(["scrub", TRACE, str(pipe)])) == 2
+    assert run_command(lambda: main(["scrub", TRACE, "-o", str(pipe)])) == 2
     assert "no file to replace" in capsys.readouterr().err
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 

@@ -179,6 +179,6 @@ def test_no_trace_at_all(tmp_path: Path, content: bytes, told: str) -> None:
 
 
 def test_scrub_says_what_to_do_instead(tmp_path: Path) -> None:
-    for words in ((BY_TORCH["eager"], tmp_path / "clean.json"), ("--check", BY_TORCH["eager"])):
+    for words in ((BY_TORCH["eager"], "-o", tmp_path / "clean.json"), ("--check", BY_TORCH["eager"])):
         assert "python -m analysis perfetto" in analysis("scrub", *words).complaint
     assert list(tmp_path.iterdir()) == []
