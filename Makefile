@@ -163,26 +163,26 @@ again:
 
 $(installed): envs/requirements.txt envs/constraints.txt $(stamps)/venv
 	@echo "Installing into $(VENV): some minutes, most of them for torch"
-	@$(pip) install -qq --no-compile -r envs/requirements.txt -c envs/constraints.txt
+	@$(pip) install -qq -r envs/requirements.txt -c envs/constraints.txt
 	@touch $@
 
 $(installed_dev): envs/requirements-dev.txt $(installed)
 	@echo "Installing the tools for tests and checks into $(VENV)"
-	@$(pip) install -qq --no-compile -r envs/requirements.txt -r envs/requirements-dev.txt -c envs/constraints.txt
+	@$(pip) install -qq -r envs/requirements.txt -r envs/requirements-dev.txt -c envs/constraints.txt
 	@touch $@
 
 $(installed_notebook): envs/requirements-notebook.txt $(installed)
 	@echo "Installing JupyterLab into $(VENV)"
-	@$(pip) install -qq --no-compile -r envs/requirements.txt -r envs/requirements-notebook.txt -c envs/constraints.txt
+	@$(pip) install -qq -r envs/requirements.txt -r envs/requirements-notebook.txt -c envs/constraints.txt
 	@touch $@
 
 $(installed_audit): envs/requirements-audit.txt $(installed)
 	@echo "Installing pip-audit into $(VENV)"
-	@$(pip) install -qq --no-compile -r envs/requirements.txt -r envs/requirements-audit.txt -c envs/constraints.txt
+	@$(pip) install -qq -r envs/requirements.txt -r envs/requirements-audit.txt -c envs/constraints.txt
 	@touch $@
 
 $(parquet): envs/requirements-parquet.txt $(installed)
 	@echo "Installing pyarrow into $(parquet)"
 	@rm -rf $@
-	@$(pip) install -qq --no-compile --no-deps --target $@ -r envs/requirements-parquet.txt -c envs/constraints.txt
+	@$(pip) install -qq --no-deps --target $@ -r envs/requirements-parquet.txt -c envs/constraints.txt
 	@touch $@
