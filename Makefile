@@ -32,7 +32,8 @@ parquet := $(stamps)/parquet
 python := PATH="$$(cd $(bin) && pwd):$$PATH" $(bin)/python
 pip := $(bin)/python -m pip --disable-pip-version-check
 snakemake := $(python) -m snakemake --cores $(CORES) $(if $(CONFIG),--configfile $(CONFIG))
-shell_scripts := envs/install-nsys.sh envs/install-chromium.sh envs/install-slurm.sh .ci/run
+shell_scripts := envs/install-nsys.sh envs/install-chromium.sh envs/install-slurm.sh \
+  envs/installer.sh .ci/run
 die = { echo "make: $(1)" >&2; exit 1; }
 
 .PHONY: help
@@ -166,19 +167,9 @@ $(installed): envs/requirements.txt envs/constraints.txt $(stamps)/venv
 	@$(pip) install -qq -r envs/requirements.txt -c envs/constraints.txt
 	@touch $@
 
-$(installed_dev): envs/requirements-dev.txt $(installed)
-	@echo "Installing the tools for tests and checks into $(VENV)"
-	@$(pip) install -qq -r envs/requirements.txt -r envs/requirements-dev.txt -c envs/constraints.txt
-	@touch $@
-
-$(installed_notebook): envs/requirements-notebook.txt $(installed)
-	@echo "Installing JupyterLab into $(VENV)"
-	@$(pip) install -qq -r envs/requirements.txt -r envs/requirements-notebook.txt -c envs/constraints.txt
-	@touch $@
-
-$(installed_audit): envs/requirements-audit.txt $(installed)
-	@echo "Installing pip-audit into $(VENV)"
-	@$(pip) install -qq -r envs/requirements.txt -r envs/requirements-audit.txt -c envs/constraints.txt
+$(installed_dev) $(installed_notebook) $(installed_audit): $(stamps)/installed-%: envs/requirements-%.txt $(installed)
+	@echo "Installing what $< names into $(VENV)"
+	@$(pip) install -qq -r envs/requirements.txt -r $< -c envs/constraints.txt
 	@touch $@
 
 $(parquet): envs/requirements-parquet.txt $(installed)

@@ -9,7 +9,7 @@ model. docs/prediction.md has what this holds and what it cannot know.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import pandas as pd
 
 from analysis.calibration import Calibration
 from analysis.latency import CONFIDENCE
-from analysis.overhead import Level, Sizes, gap_and_constant_us, overhead_draws_us, overhead_us
+from analysis.overhead import Level, Sizes, gap_and_constant_us, overhead_draws_us, overhead_range_us
 from analysis.predict_work import EagerWork
 
 LEAST_GAIN_PERCENT = 5.0
@@ -121,7 +121,7 @@ def predict(
     base_us = rows["work_us"].to_numpy(dtype=np.float64) + extra_nodes * calibration.small_us
     kinds = [rows[name].to_numpy(dtype=np.float64) for name in ("kernels", "memsets", "memcpys")]
     sizes, place = _distinct(kinds[0] + extra_nodes, kinds[1], kinds[2])
-    lowest, highest = (base_us + overhead_us(calibration, sizes, one)[place] for one in get_args(Level))
+    lowest, highest = (base_us + edge_us[place] for edge_us in overhead_range_us(calibration, sizes))
     point, random = lowest if level == "lowest" else highest, np.random.default_rng(seed)
     drawn = overhead_draws_us(calibration, sizes, DRAWS, random)
     low, high = (np.quantile(drawn, share, axis=0)[place] for share in _edges())

@@ -9,10 +9,9 @@ Nothing is written here, and no time of day enters: the same inputs give the sam
 
 from __future__ import annotations
 
-from analysis.figures import WIDE_IN, render_png, render_svg
 from analysis.figures_sweep import sweep_figure
 from analysis.report_data import BrokenCase, CaseReport, ReportData, StrategyReport, gather
-from analysis.report_drawing import drawing
+from analysis.report_drawing import drawing, drawn_files
 from analysis.report_html import render_html
 from analysis.report_json import render_json
 from analysis.report_markdown import render_markdown
@@ -45,8 +44,5 @@ def render(data: ReportData) -> dict[str, bytes]:
 
 def _of_all_cases(data: ReportData) -> dict[str, bytes]:
     """The figure of all cases together, where there are enough of them."""
-    if (figure := sweep_figure(data)) is None:
-        return {}
-    drawn = figure.draw(WIDE_IN, True)
-    path = f"figures/{figure.name}"
-    return {f"{path}.svg": render_svg(drawn), f"{path}.png": render_png(drawn)}
+    figure = sweep_figure(data)
+    return {} if figure is None else drawn_files((f"figures/{figure.name}", figure))

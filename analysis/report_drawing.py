@@ -34,7 +34,7 @@ def drawing(cases: Sequence[CaseReport]) -> Iterator[Callable[[], Files]]:
     jobs = [(figure_file(case, one), one) for case in cases for one in case_figures(case)]
     cores = len(os.sched_getaffinity(0))
     if len(jobs) < 2 or cores < 2:
-        yield lambda: _merged(map(_draw, jobs))
+        yield lambda: _merged(map(drawn_files, jobs))
         return
     pool = ProcessPoolExecutor(min(cores, len(jobs)), _FORK, initializer=_hold, initargs=(jobs,))
     with warnings.catch_warnings(), pool:
@@ -49,6 +49,13 @@ def figure_file(case: CaseReport, figure: CaseFigure) -> str:
     return f"figures/{case.name}.{figure.name}"
 
 
+def drawn_files(job: Job) -> Files:
+    """A figure as SVG and as PNG: path to content."""
+    name, one = job
+    figure = one.draw(WIDE_IN, True)
+    return {f"{name}.svg": render_svg(figure), f"{name}.png": render_png(figure)}
+
+
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -58,13 +65,7 @@ def _hold(jobs: Sequence[Job]) -> None:
 
 
 def _draw_number(number: int) -> Files:
-    return _draw(_jobs[number])
-
-
-def _draw(job: Job) -> Files:
-    name, one = job
-    figure = one.draw(WIDE_IN, True)
-    return {f"{name}.svg": render_svg(figure), f"{name}.png": render_png(figure)}
+    return drawn_files(_jobs[number])
 
 
 def _merged(parts: Iterator[Files]) -> Files:

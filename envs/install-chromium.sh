@@ -9,15 +9,10 @@
 set -euo pipefail
 
 readonly start_timeout_s=60
-export DEBIAN_FRONTEND=noninteractive
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-
-fail() {
-    printf 'install-chromium: %s\n' "$1" >&2
-    exit 1
-}
+here=${BASH_SOURCE[0]%"${BASH_SOURCE[0]##*/}"}
+# shellcheck source=envs/installer.sh
+source "${here:-./}installer.sh"
 
 # First of the names that is a program here.
 first_of() {
@@ -46,22 +41,6 @@ prove() {
 
 report_success() {
     printf 'OK: %s shows pages headless\n' "$("$browser" --version 2>/dev/null | head -n 1)"
-}
-
-# Run a command as root; its output is shown only when it fails.
-as_root() {
-    local -a prefix=()
-    ((EUID == 0)) || prefix=(sudo -n env DEBIAN_FRONTEND=noninteractive)
-    "${prefix[@]}" "$@" >"$scratch/root.log" 2>&1 || {
-        tail -n 3 "$scratch/root.log" >&2
-        fail "${*:1:2} failed: see the lines above; mend it and run again"
-    }
-}
-
-require_root() {
-    ((EUID == 0)) && return 0
-    command -v sudo >/dev/null || fail "installing needs root: there is no sudo here; run this script as root"
-    sudo -n true 2>/dev/null || sudo -v || fail "installing needs root: sudo was refused; run this script as root"
 }
 
 has_candidate() {

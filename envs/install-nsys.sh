@@ -16,15 +16,10 @@ readonly python=${PYTHON:-python3}
 readonly package=nsight-systems
 readonly sources_file=/etc/apt/sources.list.d/launchgap-non-free.sources
 readonly capture_timeout_s=60
-export DEBIAN_FRONTEND=noninteractive
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-
-fail() {
-    printf 'install-nsys: %s\n' "$1" >&2
-    exit 1
-}
+here=${BASH_SOURCE[0]%"${BASH_SOURCE[0]##*/}"}
+# shellcheck source=envs/installer.sh
+source "${here:-./}installer.sh"
 
 # Path of nsys: the one named, else the one on PATH, else the newest that NVIDIA's packages keep off the PATH.
 find_nsys() {
@@ -61,27 +56,9 @@ report_success() {
     printf 'OK: nsys %s (%s) turns a capture into a .nsys-rep\n' "$version" "$nsys"
 }
 
-# Run a command as root; its output is shown only when it fails.
-as_root() {
-    local -a prefix=()
-    if ((EUID != 0)); then
-        prefix=(sudo -n env DEBIAN_FRONTEND=noninteractive)
-    fi
-    "${prefix[@]}" "$@" >"$scratch/root.log" 2>&1 || {
-        tail -n 3 "$scratch/root.log" >&2
-        return 1
-    }
-}
-
-require_root() {
-    ((EUID == 0)) && return 0
-    command -v sudo >/dev/null || fail "installing needs root: there is no sudo here; run this script as root"
-    sudo -n true 2>/dev/null || sudo -v || fail "installing needs root: sudo was refused; run this script as root"
-}
-
 update_lists() {
-    as_root apt-get update && return 0
-    [[ $# -eq 0 ]] || as_root rm -f "$1"
+    try_as_root apt-get update && return 0
+    [[ $# -eq 0 ]] || try_as_root rm -f "$1"
     fail "apt-get update failed: no network or a broken source, see the lines above; mend it and run again"
 }
 
@@ -114,7 +91,7 @@ enable_non_free() {
     printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: contrib non-free\n' "$uri" "$suite" >"$scratch/sources"
     key=$(source_key "$entry")
     [[ -z $key ]] || printf 'Signed-By: %s\n' "$key" >>"$scratch/sources"
-    as_root install -m 0644 "$scratch/sources" "$sources_file" || fail "$sources_file: cannot be written"
+    try_as_root install -m 0644 "$scratch/sources" "$sources_file" || fail "$sources_file: cannot be written"
     update_lists "$sources_file"
 }
 
@@ -142,7 +119,7 @@ would_shadow_driver() {
 }
 
 install_package() {
-    as_root apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "$package" ||
+    try_as_root apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "$package" ||
         fail "apt-get install $package failed: see the lines above; mend it and run again"
 }
 
@@ -152,7 +129,7 @@ link_host_folder() {
     while IFS= read -r host; do
         while IFS= read -r target; do
             link=$(dirname "$target")/$(basename "$host")
-            [[ -e $link ]] || as_root ln -s "$host" "$link" || fail "$link: cannot be made; run as root"
+            [[ -e $link ]] || try_as_root ln -s "$host" "$link" || fail "$link: cannot be made; run as root"
         done < <(find /usr/lib -maxdepth 3 -type d -path '*/nsight-systems/target-linux-*')
     done < <(find /usr/lib -maxdepth 3 -type d -path '*/nsight-systems/host-linux-*')
 }

@@ -11,16 +11,11 @@ set -euo pipefail
 readonly programs=(munged munge slurmctld slurmd sbatch srun squeue scontrol scancel sinfo setpriv)
 readonly packages=(munge slurmctld slurmd slurm-client util-linux)
 readonly cluster_file=${SLURM_CONF:-/etc/slurm/slurm.conf}
-export DEBIAN_FRONTEND=noninteractive
 PATH=$PATH:/usr/sbin # where the daemons are, which is not on everybody's PATH
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-
-fail() {
-    printf 'install-slurm: %s\n' "$1" >&2
-    exit 1
-}
+here=${BASH_SOURCE[0]%"${BASH_SOURCE[0]##*/}"}
+# shellcheck source=envs/installer.sh
+source "${here:-./}installer.sh"
 
 # Every program is here and the daemon loads its libraries. On failure `reason` says why.
 prove() {
@@ -33,22 +28,6 @@ prove() {
     version=$(slurmctld -V 2>&1) || return 1
     reason="munge: there is no user of that name to run munged as; reinstall the package munge"
     getent passwd munge >/dev/null
-}
-
-# Run a command as root; its output is shown only when it fails.
-as_root() {
-    local -a prefix=()
-    ((EUID == 0)) || prefix=(sudo -n env DEBIAN_FRONTEND=noninteractive)
-    "${prefix[@]}" "$@" >"$scratch/root.log" 2>&1 || {
-        tail -n 3 "$scratch/root.log" >&2
-        fail "${*:1:2} failed: see the lines above; mend it and run again"
-    }
-}
-
-require_root() {
-    ((EUID == 0)) && return 0
-    command -v sudo >/dev/null || fail "installing needs root: there is no sudo here; run this script as root"
-    sudo -n true 2>/dev/null || sudo -v || fail "installing needs root: sudo was refused; run this script as root"
 }
 
 install_slurm() {

@@ -54,7 +54,12 @@ def read_neighbours(device: torch.device) -> list[Neighbour] | None:
     """Other processes on the GPU that torch uses, see `inference.neighbours`; None on the CPU."""
     if device.type != "cuda":
         return None
-    return neighbours(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+    return neighbours(_uuid(device))
+
+
+def _uuid(device: torch.device) -> str:
+    """As nvidia-smi calls the GPU that torch uses, whatever CUDA_VISIBLE_DEVICES renumbers."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
 def _driver(device: torch.device) -> str | None:
@@ -63,13 +68,12 @@ def _driver(device: torch.device) -> str | None:
 
 
 def _smi(device: torch.device, fields: list[str]) -> list[str] | None:
-    """One nvidia-smi query for the GPU that torch uses, whatever CUDA_VISIBLE_DEVICES renumbers."""
+    """One nvidia-smi query for the GPU that torch uses."""
     if device.type != "cuda":
         return None
-    uuid = torch.cuda.get_device_properties(device).uuid
     command = [
         "nvidia-smi",
-        f"--id=GPU-{uuid}",
+        f"--id={_uuid(device)}",
         f"--query-gpu={','.join(fields)}",
         "--format=csv,noheader,nounits",
     ]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from tests.envs.dry_run import dry_run
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
@@ -36,22 +36,13 @@ def in_checkout(word: str) -> str:
     return str(path) if "/" in word and path.exists() else word
 
 
-def dry_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    snakefile = ("--snakefile", str(ROOT / "Snakefile"))
-    return subprocess.run(
-        [sys.executable, "-m", "snakemake", *snakefile, "--dry-run", *arguments],
-        cwd=folder,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def plan(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return dry_run(folder, ["snakemake", "--snakefile", str(ROOT / "Snakefile"), *arguments])
 
 
 @pytest.mark.parametrize("command", commands())
 def test_a_command_of_the_guide_plans_a_run(command: str, tmp_path: Path) -> None:
-    done = dry_run(tmp_path, *(in_checkout(word) for word in shlex.split(command)[1:]))
+    done = plan(tmp_path, *(in_checkout(word) for word in shlex.split(command)[1:]))
     assert done.returncode == 0, done.stderr
     jobs = (done.stdout + done.stderr).partition("Job stats:")[2]
     assert {"preflight", "measure", "report"} <= set(re.findall(r"^(\w+) +\d+$", jobs, flags=re.MULTILINE))
@@ -59,7 +50,7 @@ def test_a_command_of_the_guide_plans_a_run(command: str, tmp_path: Path) -> Non
 
 def test_a_login_node_without_a_gpu_is_not_taken_for_the_cluster(tmp_path: Path) -> None:
     # --config replaces what the profile says, so this leaves the device to be guessed.
-    done = dry_run(tmp_path, "--workflow-profile", str(ROOT / "profiles/slurm"), "--config", "runs=10")
+    done = plan(tmp_path, "--workflow-profile", str(ROOT / "profiles/slurm"), "--config", "runs=10")
     assert done.returncode == 2
     assert "error: config: device: auto would look for a GPU on this host" in done.stderr
     assert list(tmp_path.glob("results*")) == []

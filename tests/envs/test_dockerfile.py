@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.envs.dry_run import dry_run
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "envs/Dockerfile"
 IGNORED = ROOT / "envs/Dockerfile.dockerignore"
@@ -80,15 +82,7 @@ def test_what_it_holds_is_enough_to_plan_a_run(tmp_path: Path) -> None:
         shutil.copytree(path, target) if path.is_dir() else shutil.copy2(path, target)
     (entrypoint,) = arguments_of("ENTRYPOINT")
     command = [word.replace("/opt/launchgap", str(image)) for word in re.findall(r'"([^"]+)"', entrypoint)]
-    done = subprocess.run(
-        [sys.executable, "-m", *command, "--cores", "1", "--dry-run", "all", "reference"],
-        cwd=work,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = dry_run(work, [*command, "--cores", "1", "all", "reference"])
     assert done.returncode == 0, done.stderr
     assert "analyse_reference" in done.stdout + done.stderr
 

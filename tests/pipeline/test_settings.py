@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,31 +23,14 @@ from rules.settings import (
     tracer,
     wanted_traces,
 )
+from tests.pipeline.settings_files import ROOT, SCHEMA, Config, load, refusal
 
-ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = ROOT / "config/config.schema.yaml"
 CASE = {"model": "gpt2", "dtype": "float32", "prompt_length": 50, "max_length": 1024}
-
-Config = dict[str, Any]
-
-
-def _load(name: str) -> Config:
-    content = yaml.safe_load((ROOT / "config" / name).read_text())
-    assert isinstance(content, dict)
-    return content
 
 
 @pytest.fixture
 def config() -> Config:
-    return _load("config.yaml")
-
-
-def _refusal(config: Config) -> str:
-    with pytest.raises(LaunchgapError) as caught:
-        check_config(config, SCHEMA)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return load("config.yaml")
 
 
 def test_a_decode_step_is_a_case_of_its_own_with_its_own_strategies() -> None:
@@ -62,11 +44,11 @@ def test_a_decode_step_is_a_case_of_its_own_with_its_own_strategies() -> None:
 
 def test_defaults_are_accepted(config: Config) -> None:
     check_config(config, SCHEMA)
-    check_config(config | _load("cpu.yaml"), SCHEMA)
+    check_config(config | load("cpu.yaml"), SCHEMA)
 
 
 def test_every_key_is_in_schema_defaults_and_readme(config: Config) -> None:
-    schema = _load("config.schema.yaml")
+    schema = load("config.schema.yaml")
     Draft202012Validator.check_schema(schema)
     assert set(schema["properties"]) == set(schema["required"]) == set(config)
     readme = (ROOT / "config/README.md").read_text()
@@ -85,7 +67,7 @@ def test_every_strategy_is_explained() -> None:
 
 
 def test_schema_knows_the_names_of_the_contract() -> None:
-    properties = _load("config.schema.yaml")["properties"]
+    properties = load("config.schema.yaml")["properties"]
     assert properties["strategies"]["items"]["enum"] == list(Strategy)
     assert properties["traced_strategies"]["items"]["enum"] == list(Strategy)
     assert sorted(properties["cases"]["items"]["properties"]["dtype"]["enum"]) == sorted(Dtype)
@@ -141,7 +123,7 @@ def test_schema_knows_the_names_of_the_contract() -> None:
     ],
 )
 def test_mistakes(config: Config, change: Config, message: str) -> None:
-    assert _refusal(config | change).startswith(message)
+    assert refusal(config | change).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +166,7 @@ def test_mistakes(config: Config, change: Config, message: str) -> None:
     ],
 )
 def test_mistakes_in_a_case(config: Config, change: Config, message: str) -> None:
-    assert _refusal(config | {"cases": [CASE | change]}).startswith(message)
+    assert refusal(config | {"cases": [CASE | change]}).startswith(message)
 
 
 def test_calibration(config: Config, tmp_path: Path) -> None:
@@ -195,25 +177,23 @@ def test_calibration(config: Config, tmp_path: Path) -> None:
     assert calibration(chosen, "cpu") is None
     mine = tmp_path / "mine.json"
     chosen = config | {"calibration": str(mine)}
-    assert "is no file; give a record of scripts.calibrate, measure, or null" in _refusal(chosen)
+    assert "is no file; give a record of scripts.calibrate, measure, or null" in refusal(chosen)
     mine.write_text("{}")
     check_config(chosen, SCHEMA)
     assert calibration(chosen, "cuda") == str(mine)
-    assert _refusal(config | {"calibration": 3}).startswith(
-        "config: calibration: 3 is not allowed; give null"
-    )
+    assert refusal(config | {"calibration": 3}).startswith("config: calibration: 3 is not allowed; give null")
 
 
 def test_missing_keys(config: Config) -> None:
     del config["runs"]
-    assert _refusal(config).startswith("config: key 'runs' is missing; give a whole number from 1")
+    assert refusal(config).startswith("config: key 'runs' is missing; give a whole number from 1")
     config["runs"] = 1
     config["cases"] = [{key: value for key, value in CASE.items() if key != "dtype"}]
-    assert _refusal(config).startswith("config: cases[0]: key 'dtype' is missing; give float32")
+    assert refusal(config).startswith("config: cases[0]: key 'dtype' is missing; give float32")
 
 
 def test_long_values_are_cut(config: Config) -> None:
-    assert len(_refusal(config | {"runs": "x" * 10_000})) < 250
+    assert len(refusal(config | {"runs": "x" * 10_000})) < 250
 
 
 def test_local_folder(config: Config, tmp_path: Path) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from contract import LaunchgapError
 from rules.settings import cases, check_config, settings_by_case, strategies_of
 from rules.sweep import OWN_SETTINGS, expand
+from tests.pipeline.settings_files import SCHEMA, Config, load, refusal
 
-ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = ROOT / "config/config.schema.yaml"
 LISTS: dict[str, Any] = {
     "models": ["gpt2", "bert-tiny"],
     "dtypes": ["float32", "bfloat16"],
@@ -21,32 +17,16 @@ LISTS: dict[str, Any] = {
     "max_lengths": [64, 128],
 }
 
-Config = dict[str, Any]
-
-
-def _load(name: str) -> Config:
-    content = yaml.safe_load((ROOT / "config" / name).read_text())
-    assert isinstance(content, dict)
-    return content
-
 
 @pytest.fixture
 def config() -> Config:
-    return _load("config.yaml") | {"cases": []}
+    return load("config.yaml") | {"cases": []}
 
 
 def _names(config: Config, **sweep: object) -> list[str]:
     config = config | {"sweep": LISTS | sweep}
     check_config(config, SCHEMA)
     return list(cases(config))
-
-
-def _refusal(config: Config) -> str:
-    with pytest.raises(LaunchgapError) as caught:
-        check_config(config, SCHEMA)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def test_every_combination_is_a_case_in_the_order_of_the_lists(config: Config) -> None:
@@ -165,30 +145,30 @@ def test_cases_stand_beside_a_sweep_and_may_have_settings_of_their_own(config: C
     ],
 )  # fmt: skip
 def test_mistakes(config: Config, change: Config, message: str) -> None:
-    assert _refusal(config | {"sweep": LISTS | change}).startswith(message)
+    assert refusal(config | {"sweep": LISTS | change}).startswith(message)
 
 
 def test_neither_cases_nor_a_sweep(config: Config) -> None:
-    assert _refusal(config) == "config: cases: there are none; give one or more, or a sweep"
+    assert refusal(config) == "config: cases: there are none; give one or more, or a sweep"
 
 
 def test_a_list_that_is_missing(config: Config) -> None:
     sweep = {key: value for key, value in LISTS.items() if key != "dtypes"}
-    assert _refusal(config | {"sweep": sweep}).startswith(
+    assert refusal(config | {"sweep": sweep}).startswith(
         "config: sweep: key 'dtypes' is missing; give a list"
     )
 
 
 @pytest.mark.parametrize(("name", "count"), [("sweep.yaml", 12), ("sweep-cpu.yaml", 24)])
 def test_the_sweeps_that_are_shipped(config: Config, name: str, count: int) -> None:
-    config |= _load(name)
+    config |= load(name)
     check_config(config, SCHEMA)
     assert len(cases(config)) == count
     assert len(config["sweep"]["models"]) == (3 if count == 12 else 1)
 
 
 def test_a_case_and_a_sweep_may_change_the_same_settings(config: Config) -> None:
-    properties = _load("config.schema.yaml")["properties"]
+    properties = load("config.schema.yaml")["properties"]
     case = properties["cases"]["items"]["properties"]
     sweep = properties["sweep"]["properties"]
     for of_entry in (
