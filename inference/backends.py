@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from inference.capture_guards import (
+    LaunchedOn,
     as_capture_error,
     garbage_collection_off,
     generator_kept,
@@ -120,16 +121,16 @@ class CudaBackend:
         pool: Pool | None = None,
         generators: Sequence[torch.Generator] = (),
     ) -> Capture:
-        """See `Backend.capture`. Warms up on the caller's stream, so that nothing runs on the lane's.
+        """See `Backend.capture`. Launches on the caller's stream alone: nothing ever runs on the lane's.
 
-        On an H200 graphs took up to 10 % longer once kernels had been launched on several streams of the
-        process, warm-up among them (docs/prediction.md). cuBLAS's buffer, for which a side stream is usual,
-        is the lane's own business.
+        On an H200 all graphs of a process take up to 10 % longer once a handful of kernels ran on a stream
+        other than the default one (docs/prediction.md): warm-up on a side stream, as PyTorch's recipe has
+        it, or four captures by `torch.cuda.graph`, each of which writes the seed on the stream it captures.
+        cuBLAS's buffer, the reason for the side stream, is the lane's own business.
         """
-        fresh = pool is None
         pool = pool or new_pool(self.device)
         stream = pool.lane.stream
-        pool.lane.prepare(just_made=fresh)
+        pool.lane.prepare()
         for _ in range(WARM_UP_CALLS):
             forward()
         self.synchronize()
@@ -138,6 +139,7 @@ class CudaBackend:
         before_bytes = torch.cuda.memory_reserved(self.device)
         graph = _PooledGraph()
         graph.kept = pool
+        graph.callers = torch.cuda.current_stream(self.device)
         for generator in generators:
             graph.register_generator_state(generator)
         with (
@@ -189,6 +191,12 @@ class _PooledGraph(torch.cuda.CUDAGraph):
     """Keeps the pool, so that its lane stays taken as long as the graph lives."""
 
     kept: Pool
+    callers: torch.cuda.Stream
+
+    def capture_begin(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - of this torch version
+        """As torch's, but for the seeds that it writes before capturing: on the caller's stream."""
+        with LaunchedOn(self.callers):
+            super().capture_begin(*args, **kwargs)
 
 
 @dataclass(frozen=True)

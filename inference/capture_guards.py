@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract import CaptureError
 from inference.blame import blame, root_cause
@@ -60,3 +62,22 @@ def as_capture_error() -> Iterator[None]:
         raise CaptureError(
             f"capture failed at {blame(error)}; keep host reads and host data out of the forward pass"
         ) from error
+
+
+class LaunchedOn(TorchDispatchMode):
+    """Operations run on this stream, whatever the current one is, also those that torch's C++ asks for."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._stream = stream
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operation gives
+        """See torch."""
+        with torch.cuda.stream(self._stream):
+            return func(*args, **(kwargs or {}))

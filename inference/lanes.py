@@ -6,13 +6,15 @@ matrix product on it. A graph keeps the buffer's address, and torch does not kno
 records (`torch._C._cuda_clearCublasWorkspaces`). Graphs captured before would go on writing to memory that
 by then is another's, or no longer there.
 
-So the buffer is made to be allocated inside a small pool of its own, by capturing matrix products that are
-never replayed. Given back, it stays there, mapped and of no use to anyone else. Whoever captures borrows a
-lane for as long as its graphs live: two graphs that may run at the same time never share a buffer.
+So the buffers are allocated here, in a pool of their own, where they stay mapped and of no use to anyone else
+even when they are given back. No kernel is launched on the lane for that: on an H200 a handful of them on any
+stream but the default one makes every graph of the process slower (docs/prediction.md). Who captures borrows a
+lane for as long as its graphs live: two that may run at the same time never share a buffer.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
 import weakref
@@ -34,11 +36,9 @@ _STREAMS = 32
 _PRIORITIES = (0, -1, -2, -3)
 """CUDA's priorities that torch has streams for; they matter only between graphs that run at the same time."""
 
-_SIDE = 64
-"""Rows and columns of the products that make cuBLAS ask for its buffer."""
-
 _LEAST_BUFFER_BYTES = 2**20
 
+_buffers: dict[torch.device, torch.cuda.MemPool] = {}
 _free: dict[torch.device, list[Lane]] = {}
 _in_use: set[int] = set()
 _lock = threading.Lock()
@@ -46,25 +46,19 @@ _lock = threading.Lock()
 
 @dataclass(eq=False)
 class Lane:
-    """A stream, and the pool that its cuBLAS buffer lies in, kept alive by an anchor.
+    """A stream whose cuBLAS buffer lies where nobody else allocates.
 
     `usable` is False once a capture on it broke: what that leaves behind is not to be met again.
     """
 
     stream: torch.cuda.Stream
-    handle: Handle
-    anchor: torch.cuda.CUDAGraph
     usable: bool = True
-    served: bool = False
 
-    def prepare(self, *, just_made: bool = False) -> None:
-        """Have the buffer allocated again if it was given back, or if this thread has none yet.
-
-        `just_made`: this thread has asked for the lane a moment ago, and a new one needs nothing.
-        """
-        if self.served or not just_made:
-            _capture_products(self.stream, self.handle)
-        self.served = True
+    def prepare(self) -> None:
+        """Have the buffer allocated, if it was given back or if this thread has none yet."""
+        device = self.stream.device
+        with torch.cuda.use_mem_pool(_buffer_pool(device), device), torch.cuda.stream(self.stream):
+            torch.cuda.current_blas_handle()
 
 
 @dataclass(eq=False)
@@ -100,9 +94,9 @@ def _make_lane(device: torch.device) -> Lane:
     """
     lane = None
     for stream in _unused_streams(device):
-        handle = torch.cuda.graph_pool_handle()
         before_bytes = torch.cuda.memory_allocated(device)
-        lane = Lane(stream, handle, _capture_products(stream, handle))
+        lane = Lane(stream)
+        lane.prepare()
         if torch.cuda.memory_allocated(device) - before_bytes >= _LEAST_BUFFER_BYTES:
             break
     else:
@@ -130,22 +124,12 @@ def _unused_streams(device: torch.device) -> Iterator[torch.cuda.Stream]:
             return
 
 
-def _capture_products(stream: torch.cuda.Stream, handle: Handle) -> torch.cuda.CUDAGraph:
-    """Capture products through cuBLAS and cuBLASLt into a pool; run once first, since both load lazily."""
-    with torch.inference_mode(False), torch.no_grad():
-        square = torch.zeros((_SIDE, _SIDE), device=stream.device)
-        _multiply(square)
-        torch.cuda.synchronize(stream.device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
-            graph.capture_begin(pool=handle, capture_error_mode="thread_local")  # type: ignore[arg-type]
-            try:
-                _multiply(square)
-            finally:
-                graph.capture_end()
-    return graph
+def _buffer_pool(device: torch.device) -> torch.cuda.MemPool:
+    """The pool of all cuBLAS buffers on a device, which is never taken down, not even when Python ends.
 
-
-def _multiply(square: torch.Tensor) -> None:
-    torch.mm(square, square)
-    torch.addmm(square[0], square, square)
+    Once a capture broke, torch (2.11) ends the process in the destructor of any pool.
+    """
+    if device not in _buffers:
+        pool = _buffers[device] = torch.cuda.MemPool()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
+    return _buffers[device]

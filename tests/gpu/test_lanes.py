@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from inference import lanes
 from inference.backends import CudaBackend
+from inference.forward import GraphedForward
 from inference.generator import GraphedGenerator
+from inference.sampling import Sampling
 
 pytestmark = pytest.mark.gpu
 
@@ -99,3 +104,22 @@ def test_there_are_lanes_for_more_runners_than_torch_has_streams_of_a_priority()
     capture = CudaBackend(DEVICE).capture(lambda: ones @ ones, pools[-1])
     capture.graph.replay()
     assert torch.equal(capture.output, ones @ ones)
+
+
+def test_nothing_runs_on_another_stream_than_the_callers(model: GPT2LMHeadModel, tmp_path: Path) -> None:
+    """A few kernels elsewhere make all graphs of an H200 process slower (docs/prediction.md)."""
+    ids = torch.randint(1000, (1, 20))
+    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+        with GraphedForward(model, lengths=(32, 64)) as forward:
+            forward(ids)
+        with GraphedGenerator(model, max_length=128, buckets=(64,), strict=True) as generator:
+            generator.generate(ids, 5, sampling=Sampling(temperature=0.7, seed=1))
+        pool = lanes.new_pool(DEVICE)
+        ones = torch.ones((64, 64), device=DEVICE)
+        CudaBackend(DEVICE).capture(lambda: ones @ ones, pool)
+        torch.cuda.synchronize()
+    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    launched = [e["args"] for e in events if e.get("cat") == "kernel" and not e["args"].get("graph node id")]
+    assert len(launched) > 100
+    assert len({args["stream"] for args in launched}) == 1

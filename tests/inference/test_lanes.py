@@ -24,9 +24,8 @@ def streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(lanes, "_STREAMS", 3)
     monkeypatch.setattr(lanes, "_in_use", set())
-    monkeypatch.setattr(lanes, "_capture_products", lambda *_: object())
+    monkeypatch.setattr(lanes.Lane, "prepare", lambda _: None)
     monkeypatch.setattr(torch.cuda, "Stream", stream)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: next(asked) * request.param)
 
 
