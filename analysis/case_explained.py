@@ -168,7 +168,7 @@ def _predict(
         raise LaunchgapError(calibration)
     latency = None if isinstance(beside.latency, str) else beside.latency
     work = eager_work(eager)
-    level = level_of(latency)
+    level = level_of(latency, work.streams)
     prediction = predict(work, calibration, weight_bytes=weight_bytes(latency, record), level=level)
     eager_us = None if latency is None else measured_us(latency, _EAGER.strategy)
     judged = judge(prediction, work, calibration, eager_us)

@@ -10,8 +10,8 @@ of graphs of one kernel. Between two calibrated sizes A is straight; beyond the 
 is.
 
 The same graph replays at one of several levels, and what else the process does decides at which. The
-stretches of a calibration show the levels. The lowest is that of a process with one graph and no kernels on
-other streams, the highest that of one with more of them; the draws take one stretch each.
+stretches of a calibration show the levels. The lowest is that of a process whose kernels are all on one
+stream, the highest that of one that ran some on others; the draws take one stretch each.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ REQUEST_COLUMNS = (
 POOLED_COLUMNS = ("quantity", "us", "low_us", "high_us", "meaning")
 
 _AT: dict[Level, str] = {
-    "lowest": "the one graph of a process without other streams",
-    "highest": "one of several graphs, or beside kernels on other streams",
+    "lowest": "all kernels of the process on one stream",
+    "highest": "after kernels on other streams",
 }
 _BATCH = 100
 

@@ -21,14 +21,18 @@ def weight_bytes(latency: Mapping[str, Any] | None, own: Mapping[str, Any] | Non
     return float(model["weight_bytes"]) if model.get("weight_bytes") else None
 
 
-def level_of(latency: Mapping[str, Any] | None) -> Level:
-    """The level at which a process of this record replays: the lowest if it held one graph alone.
+def level_of(latency: Mapping[str, Any] | None, streams: int = 1) -> Level:
+    """The level at which a process of this record replays: the lowest, unless kernels ran on other streams.
 
-    Without a record it is the highest, where the usual recipe ends, which warms up on a stream of its own.
+    Records from before `other_streams` are of captures that ran some themselves: a process with one graph was
+    below the number that matters, one with more was not. Without a record it is the lowest, as `graph` runs
+    it, unless the eager requests themselves ran on several `streams`.
     """
-    strategies = (latency or {}).get("strategies") or {}
-    ran = {name for name, fields in strategies.items() if fields.get("event_ms")}
-    return "lowest" if len(ran - {one.value for one in WITHOUT_GRAPH}) == 1 else "highest"
+    record = latency or {}
+    strategies = record.get("strategies") or {}
+    graphs = {name for name, fields in strategies.items() if fields.get("event_ms")} - WITHOUT_GRAPH
+    elsewhere = streams > 1 or record.get("other_streams", len(graphs) > 1)
+    return "highest" if elsewhere else "lowest"
 
 
 def calibration_findings(

@@ -61,6 +61,9 @@ WITHOUT_GRAPH = frozenset(
 )
 """Strategies that launch their kernels one by one: there is no graph for nsys to see."""
 
+ON_OTHER_STREAMS = frozenset({Strategy.COMPILED, Strategy.GRAPHED_CALLABLE})
+"""Strategies that run kernels on a stream of their own: torch warms up and captures there."""
+
 
 class Phase(StrEnum):
     """What a request is: a pass over the whole prompt, or one step of generation after it."""

@@ -102,8 +102,10 @@ class FloorFields(TypedDict):
 class LatencyRecord(TypedDict):
     """`latency.json`: one case, measured without a profiler, strategies interleaved in one process.
 
-    `aa_event_ms` is a second eager series of the same rounds: eager against eager shows the noise. Older
-    records have no `floor`.
+    `aa_event_ms` is a second eager series of the same rounds: eager against eager shows the noise.
+    `other_streams` tells whether a strategy ran kernels on another stream than the one of the replays, which
+    can make every graph of the process slower (docs/prediction.md). Older records have no `floor`, and no
+    `other_streams`.
     """
 
     schema_version: int
@@ -117,6 +119,7 @@ class LatencyRecord(TypedDict):
     aa_event_ms: list[float]
     environment: dict[str, Any]
     command: list[str]
+    other_streams: NotRequired[bool]
     floor: NotRequired[FloorFields]
 
 

@@ -8,8 +8,8 @@ by then is another's, or no longer there.
 
 So the buffers are allocated here, in a pool of their own, where they stay mapped and of no use to anyone else
 even when they are given back. No kernel is launched on the lane for that: on an H200 a handful of them on any
-stream but the default one makes every graph of the process slower (docs/prediction.md). Who captures borrows a
-lane for as long as its graphs live: two that may run at the same time never share a buffer.
+stream but the default one makes every graph of the process slower (docs/prediction.md). Who captures borrows
+a lane for as long as its graphs live: two that may run at the same time never share a buffer.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from contract import SCHEMA_VERSION, FloorFields, LatencyRecord
+from contract import ON_OTHER_STREAMS, SCHEMA_VERSION, FloorFields, LatencyRecord
 from inference.backends import Backend
 from inference.benchmark import BenchmarkSettings, measure
 from inference.case import ReadyCase
@@ -49,6 +49,7 @@ def measure_case(case: ReadyCase, settings: BenchmarkSettings, command: Sequence
         model=case.loaded.fields,
         strategies=strategies,
         aa_event_ms=again_ms,
+        other_streams=not ON_OTHER_STREAMS.isdisjoint(settings.strategies),
         environment=environment,
         command=list(command),
         floor=_floor(case.loaded.model, case.backend),

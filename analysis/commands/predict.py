@@ -78,8 +78,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--level",
         choices=("lowest", "highest"),
-        help="of the levels that graphs replay at: the lowest is that of a process with one graph and no "
-        "kernels on other streams (default: by the strategies in --latency, else the highest)",
+        help="of the levels that graphs replay at: the highest is that of a process that ran kernels on "
+        "other streams too, as torch's own captures do (default: by --latency, else the lowest)",
     )
     add_output_options(parser)
     return parser.parse_args(argv)

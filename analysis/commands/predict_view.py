@@ -78,7 +78,7 @@ def predict_view(path: Path, request: Request) -> tuple[View, pd.DataFrame | Non
         calibration,
         weight_bytes=weight_bytes(latency, own),
         extra_nodes=request.extra_nodes,
-        level=request.level or level_of(latency),
+        level=request.level or level_of(latency, work.streams),
     )
     scored = score(prediction, latency, calibration) if latency is not None else None
     if history is not None and scored is not None:

@@ -114,12 +114,17 @@ def test_the_committed_scores_are_what_the_shipped_calibration_gives() -> None:
     assert set(found["level"]) == {"lowest", "highest"}
 
 
-def test_alone_with_its_graph_a_process_replays_at_the_lowest_level() -> None:
+def test_a_process_with_kernels_on_other_streams_replays_at_the_highest_level() -> None:
+    assert level_of(None) == level_of({"other_streams": False}) == "lowest"
+    assert level_of({"other_streams": True}) == "highest"
+    assert level_of(None, streams=2) == level_of({"other_streams": False}, streams=2) == "highest"
+
+
+def test_a_record_that_does_not_know_of_streams_tells_the_level_by_its_graphs() -> None:
     def latency(*names: str) -> dict[str, Any]:
         ran = {name: {"event_ms": [1.0]} for name in names}
         return {"strategies": ran | {"graph_fused": {"event_ms": [], "error": "refused"}}}
 
-    assert level_of(latency("eager", "eager_last", "graph")) == "lowest"
+    assert level_of(latency("eager")) == level_of(latency("eager", "eager_last", "graph")) == "lowest"
     assert level_of(latency("eager", "graph", "graph_padded")) == "highest"
     assert level_of(latency("eager", "graph", "compiled")) == "highest"
-    assert level_of(None) == level_of(latency("eager")) == "highest"
