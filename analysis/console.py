@@ -7,7 +7,13 @@ from typing import Literal
 import pandas as pd
 
 from analysis.case_words import is_step, request_words
-from analysis.costs import floor_sentence, last_logits, last_logits_sentence, pays_after_requests
+from analysis.costs import (
+    floor_sentence,
+    last_logits,
+    last_logits_sentence,
+    other_streams_sentence,
+    pays_after_requests,
+)
 from analysis.latency import drift_sentence, noise, reduction, summarise, verdict
 from contract import CaseFields, CorrectnessFields, LatencyRecord, Strategy, StrategyFields
 
@@ -132,7 +138,8 @@ def _notes(record: LatencyRecord) -> list[str]:
             f"noise: eager against eager differs by {aa.percent:.1f} % [{aa.low:.1f}, {aa.high:.1f}]"
         )
     last = last_logits_sentence(record)
-    told = [f"* {last}" if last else None, floor_sentence(record), drift_sentence(record)]
+    told = [f"* {last}" if last else None, other_streams_sentence(record)]
+    told += [floor_sentence(record), drift_sentence(record)]
     notes += [sentence for sentence in told if sentence]
     notes += [fields["error"] for fields in record["strategies"].values() if fields["error"]]
     return notes

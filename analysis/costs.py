@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any, Literal
 
-from contract import LatencyRecord, Strategy, StrategyFields
+from contract import ON_OTHER_STREAMS, LatencyRecord, Strategy, StrategyFields
 
 PaysAfter = int | Literal["never"]
 """Requests after which a strategy has paid for what it costs before the first one."""
@@ -44,6 +44,21 @@ def last_logits_sentence(record: LatencyRecord | Mapping[str, Any]) -> str | Non
         return None
     fair = "" if names == [Strategy.EAGER_LAST] else f"; their eager counterpart is {Strategy.EAGER_LAST}"
     return f"The last token's logits alone, which is less work than eager's: {', '.join(names)}{fair}."
+
+
+def other_streams_sentence(record: LatencyRecord | Mapping[str, Any]) -> str | None:
+    """Which strategies made the graphs of all others slower by running kernels elsewhere; None for none.
+
+    Seen on an H200, see docs/prediction.md.
+    """
+    names = [name for name in record["strategies"] if name in ON_OTHER_STREAMS]
+    if record["simulated"] or not names:
+        return None
+    run = "runs" if len(names) == 1 else "run"
+    return (
+        f"{' and '.join(names)} {run} kernels on streams of torch's own, which can make every graph of the "
+        "process slower: measure the other graphs without it to see them at their best."
+    )
 
 
 def floor_sentence(record: LatencyRecord | Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from analysis.costs import floor_sentence, last_logits_sentence, set_up_s
+from analysis.costs import floor_sentence, last_logits_sentence, other_streams_sentence, set_up_s
 from analysis.report_cells import (
     NOT_MEASURED,
     Cell,
@@ -50,7 +50,7 @@ def latency_table(case: CaseReport) -> Table:
     shown = main_strategies(case)
     failures = [failure_words(one) for one in shown if one.latency is None]
     last = None if peers(case) else last_logits_sentence(case.record)
-    notes = [*failures, last, floor_sentence(case.record)]
+    notes = [*failures, last, other_streams_sentence(case.record), floor_sentence(case.record)]
     return _latencies(case, shown, "Latency of one forward pass", [note for note in notes if note])
 
 

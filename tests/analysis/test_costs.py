@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.costs import floor_sentence, last_logits_sentence, pays_after_requests, set_up_s
+from analysis.costs import (
+    floor_sentence,
+    last_logits_sentence,
+    other_streams_sentence,
+    pays_after_requests,
+    set_up_s,
+)
 from contract import FloorFields, LatencyRecord
 from tests.analysis.report_samples import failed, latency_record, peers_record
 
@@ -65,6 +71,17 @@ def test_last_logits_are_told_with_their_counterpart() -> None:
     assert "graph_last, " in sentence
     assert "eager_unmasked" not in sentence
     assert sentence.endswith("their eager counterpart is eager_last.")
+
+
+def test_strategies_that_make_other_graphs_slower_are_named() -> None:
+    assert other_streams_sentence(latency_record()) is None
+    made = peers_record()
+    assert str(other_streams_sentence(made)).startswith(
+        "compiled and graphed_callable run kernels on streams"
+    )
+    assert other_streams_sentence(made | {"simulated": True}) is None
+    del made["strategies"]["compiled"]
+    assert str(other_streams_sentence(made)).startswith("graphed_callable runs kernels on streams")
 
 
 def test_the_floor_is_told_with_each_median_as_a_multiple() -> None:
