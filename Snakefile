@@ -12,6 +12,7 @@
 #   snakemake --cores 1 --configfile config/sweep.yaml   many cases (docs/sweeps.md); --dry-run: the plan
 #   snakemake --cores 1 --config profiler=off      latency only
 #   snakemake --cores 1 --config profiler=torch    traces by torch.profiler
+#   snakemake --cores 1 so_far                     the report of a run that was stopped: nothing more is run
 #   snakemake --cores 1 reference                  the example report, from the committed traces
 
 
@@ -27,6 +28,9 @@ if DEVICE == "cpu":
     configfile: f"{workflow.basedir}/config/cpu.yaml"
 
     check_again()
+
+
+include: "rules/ending.smk"
 
 
 CASES = settings.cases(config)
@@ -45,6 +49,7 @@ include: "rules/reference.smk"
 
 localrules:
     all,
+    so_far,
     reference,
 
 

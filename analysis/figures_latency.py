@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
@@ -72,16 +73,17 @@ def latency_comparison(record: LatencyRecord, width_in: float = WIDE_IN, heading
             return figure
         edges, logarithmic = _bin_edges([one.times_ms for one in series])
         below_in = _BOTTOM_IN + _ECDF_IN + _BETWEEN_IN
+        axes = add_axes(figure, _LEFT_IN, _RIGHT_IN, heading_in + rows_in + _BETWEEN_IN, _BOTTOM_IN)
+        _set_x_axis(axes, edges, logarithmic)
+        _draw_ecdfs(figure, axes, series, edges)
+        lines_ms = [place for place in axes.get_xticks() if edges[0] <= place <= edges[-1]]
         for position, one in enumerate(series):
             top_in = heading_in + _ROW_IN * position + _ROW_GAP_IN
             bottom_in = below_in + _ROW_IN * (len(series) - 1 - position)
             axes = add_axes(figure, _LEFT_IN, _RIGHT_IN, top_in, bottom_in)
-            _set_x_axis(axes, edges, logarithmic, labels=False)
+            _set_row_axis(axes, edges, logarithmic, lines_ms)
             _draw_histogram(axes, one, edges)
             _name_row(figure, axes, one, None if record["simulated"] else _baseline_ms(series))
-        axes = add_axes(figure, _LEFT_IN, _RIGHT_IN, heading_in + rows_in + _BETWEEN_IN, _BOTTOM_IN)
-        _set_x_axis(axes, edges, logarithmic, labels=True)
-        _draw_ecdfs(figure, axes, series, edges)
     return figure
 
 
@@ -157,9 +159,10 @@ def _draw_histogram(axes: Axes, one: _Series, edges: NDArray[np.float64]) -> Non
     counts, _ = np.histogram(one.times_ms, edges)
     # Each row has its own height: a replay's spike would flatten the baseline's spread.
     top = max(1, int(counts.max())) * 1.12
-    axes.stairs(counts, edges, fill=True, facecolor=one.style.colour, alpha=0.32, linestyle="none")
-    hatch = one.style.hatch or None
-    axes.stairs(counts, edges, fill=False, color=one.style.colour, linewidth=1.1, hatch=hatch)
+    colour, hatch = one.style.colour, one.style.hatch or None
+    # Not by `axes.stairs`, which works out limits that are set below.
+    axes.add_artist(StepPatch(counts, edges, fill=True, facecolor=colour, alpha=0.32, linewidth=0))
+    axes.add_artist(StepPatch(counts, edges, fill=False, edgecolor=colour, linewidth=1.1, hatch=hatch))
     axes.plot([one.median_ms] * 2, [0, top], color=INK, linewidth=1.0)
     axes.plot(
         one.median_ms, top, marker=one.style.marker, color=one.style.colour, markersize=6, clip_on=False
@@ -201,17 +204,27 @@ def _draw_ecdfs(figure: Figure, axes: Axes, series: Sequence[_Series], edges: ND
     margin_text(figure, axes, 0.72, "share of\nrequests\ndone by", SMALL_POINTS, MUTED)
 
 
-def _set_x_axis(axes: Axes, edges: NDArray[np.float64], logarithmic: bool, labels: bool) -> None:
+def _set_x_axis(axes: Axes, edges: NDArray[np.float64], logarithmic: bool) -> None:
     if logarithmic:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        if not labels:
-            axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(edges[0], edges[-1])
     axes.grid(axis="x", color=GRID, linewidth=0.6)
-    axes.tick_params(which="both", labelbottom=labels, bottom=labels)
+
+
+def _set_row_axis(
+    axes: Axes, edges: NDArray[np.float64], logarithmic: bool, lines_ms: Sequence[float]
+) -> None:
+    """The same axis without ticks, which take long to draw; only the lines of its grid, in one go."""
+    if logarithmic:
+        axes.set_xscale("log")
+    axes.xaxis.set_major_locator(NullLocator())
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(edges[0], edges[-1])
+    place = axes.get_xaxis_transform()
+    axes.vlines(lines_ms, 0, 1, colors=GRID, linewidth=0.6, zorder=0.5, transform=place)
 
 
 def _say_nothing_measured(figure: Figure) -> None:

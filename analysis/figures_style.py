@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import blended_transform_factory
 
+from analysis.figures_png import OutlineCanvas
 from contract import Strategy
 
 INK = "#1c2127"
@@ -193,12 +194,21 @@ def render_svg(figure: Figure, text_as_outlines: bool = True) -> bytes:
     Text becomes outlines, which look the same everywhere, or stays text, which is smaller and selectable.
     """
     fonttype = "path" if text_as_outlines else "none"
-    return _render(figure, "svg", {"Date": None, "Creator": "launchgap"}, 72, {"svg.fonttype": fonttype})
+    buffer = io.BytesIO()
+    with figure_parameters(), mpl.rc_context({"svg.fonttype": fonttype}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "launchgap"}, dpi=72)
+    return buffer.getvalue()
 
 
-def render_png(figure: Figure, dpi: int = 160) -> bytes:
+def render_png(figure: Figure, dpi: int = 144) -> bytes:
     """The figure as PNG at `dpi` dots per inch, without the version of the software that drew it."""
-    return _render(figure, "png", {"Software": None}, dpi, {})
+    buffer, kept = io.BytesIO(), figure.canvas
+    with figure_parameters():
+        OutlineCanvas(figure).print_figure(
+            buffer, format="png", dpi=dpi, metadata={"Software": None}, pil_kwargs=_PACKING
+        )
+    figure.set_canvas(kept)
+    return buffer.getvalue()
 
 
 def render_as(suffix: str, draw: Callable[[], Figure]) -> bytes:
@@ -208,13 +218,3 @@ def render_as(suffix: str, draw: Callable[[], Figure]) -> bytes:
         warnings.filterwarnings("ignore", message="Glyph")
         figure = draw()
         return render_png(figure) if suffix == ".png" else render_svg(figure)
-
-
-def _render(
-    figure: Figure, image_format: str, metadata: dict[str, str | None], dpi: int, parameters: dict[Any, Any]
-) -> bytes:
-    buffer = io.BytesIO()
-    with figure_parameters(), mpl.rc_context(parameters):
-        packing: dict[str, Any] = {"pil_kwargs": _PACKING} if image_format == "png" else {}
-        figure.savefig(buffer, format=image_format, metadata=metadata, dpi=dpi, **packing)
-    return buffer.getvalue()

@@ -87,11 +87,11 @@ class CaseReport:
 
 @dataclass(frozen=True)
 class BrokenCase:
-    """A case without a record to read: it is broken, or measuring failed; and the one-line reason."""
+    """A case without a record to read: it is broken, or was not or could not be measured; why, in a line."""
 
     name: str
     reason: str
-    status: Literal["broken", "failed"] = "broken"
+    status: Literal["broken", "failed", "not run"] = "broken"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def gather(
             cases.append(_read_case(folder, tables_dir / folder.name, preflight, output_dir, failure))
         except LaunchgapError as error:
             reason = failure.sentence if failure else told(error, folder, output_dir)
-            broken.append(BrokenCase(folder.name, reason, "failed" if failure else "broken"))
+            broken.append(BrokenCase(folder.name, reason, failure.status if failure else "broken"))
     if not cases:
         raise LaunchgapError("; ".join(case.reason for case in broken))
     return ReportData(tuple(cases), tuple(broken), tuple(findings), preflight)

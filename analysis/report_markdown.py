@@ -36,6 +36,7 @@ UNFOLDED_ROWS = 8
 """Tables with more rows go behind a fold, which GitHub and GitLab show."""
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|~#!])")
+_BROKEN = {"broken": " is broken", "failed": " failed", "not run": ""}
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "$": "&#36;", "://": "&#58;//"}
 
 
@@ -48,9 +49,7 @@ def render_markdown(data: ReportData) -> str:
             parts.append(f"![{escape(figure.alt)}](figures/{figure.name}.png)")
         parts += _predictions(data)
         parts += [
-            f"- **{escape(case.name)}** {'is broken' if case.status == 'broken' else 'failed'}: "
-            f"{escape(case.reason)}"
-            for case in data.broken
+            f"- **{escape(case.name)}**{_BROKEN[case.status]}: {escape(case.reason)}" for case in data.broken
         ]
     for case in data.cases:
         parts += _case(case)

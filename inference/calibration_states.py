@@ -1,8 +1,8 @@
 """What else a process does, done between samples: it decides at which of several levels a graph replays.
 
-On an H200 the same graph took now 828, now 908 us, for as long as nothing but replays happened. From one
-level to the other led a kernel on another stream, a further capture, an eager pass: what any process with a
-model does. A calibration that did none of it would know one level only. docs/prediction.md has the numbers.
+On an H200 the same graph took now 828, now 908 us, for as long as nothing but replays happened. To the higher
+level led kernels on another stream, as torch's own way to capture runs them; back, at times, an eager pass. A
+calibration that did none of it would know one level only. docs/prediction.md has the numbers.
 """
 
 from __future__ import annotations

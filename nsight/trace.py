@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,7 +23,17 @@ REPORT_NAME = "trace.nsys-rep"
 SQLITE_NAME = "trace.sqlite"
 
 # What nsys says of itself while all is well: neither the reason of a failure nor worth a line in the log.
-_CHATTER = ("Try '", "usage:", "Generat", "[1/1]", "Exporting ", "WARNING:", "Collecting", "The target app")
+_CHATTER = (
+    "Try '",
+    "usage:",
+    "Generat",
+    "[1/1]",
+    "Exporting ",
+    "Processing ",
+    "WARNING:",
+    "Collecting",
+    "The target app",
+)
 
 # nsys 2022.4 could not talk to the agent that it had just started, or not find the semaphore they share:
 # seen now and then on busy machines.
@@ -101,6 +112,7 @@ def _run(command: list[str], traced: Traced, folder: Path, environ: Mapping[str,
     """Run nsys and log what it and the program print; ends other than its own become named errors."""
     nsys, verb = command[0], f"nsys {command[1]}"
     log.debug("running %s", command)
+    begin = time.monotonic()
     try:
         finished = run_marked(
             command, folder, environ, traced.timeout_s, traced.may_go_on, on_gpu=traced.trace_cuda
@@ -115,6 +127,7 @@ def _run(command: list[str], traced: Traced, folder: Path, environ: Mapping[str,
         raise NsysFailed(f"{nsys}: does not start ({error.strerror}); install it again") from error
     finally:
         _log_output(folder)
+    log.info("%s took %.1f s", verb, time.monotonic() - begin)
     return finished
 
 

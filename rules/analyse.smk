@@ -20,6 +20,7 @@ rule analyse:
         timeline="results/tables/{case}/timeline.json",
     log:
         "logs/analyse/{case}.log",
+    priority: lambda wildcards: in_order(wildcards.case)
     conda:
         "../envs/launchgap.yaml"
     params:

@@ -6,7 +6,7 @@ rule calibrate:
         settings.MEASURED_CALIBRATION,
     log:
         "logs/calibrate.log",
-    priority: TIMED_FIRST
+    priority: order.before_all(list(CASES))
     conda:
         "../envs/launchgap.yaml"
     threads: timed_threads()

@@ -8,7 +8,7 @@ rule capture:
         multiext("profiles/nsys/{case}/{strategy}.{mode}", ".nsys-rep", ".sqlite", ".json"),
     log:
         "logs/capture/{case}/{strategy}.{mode}.log",
-    priority: TIMED_FIRST
+    priority: lambda wildcards: in_order(wildcards.case, wildcards.strategy)
     conda:
         "../envs/launchgap.yaml"
     threads: timed_threads()

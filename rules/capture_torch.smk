@@ -8,7 +8,7 @@ rule capture_torch:
         multiext("profiles/torch/{case}/{strategy}.node", ".json.gz", ".json"),
     log:
         "logs/capture_torch/{case}/{strategy}.node.log",
-    priority: TIMED_FIRST
+    priority: lambda wildcards: in_order(wildcards.case, wildcards.strategy)
     conda:
         "../envs/launchgap.yaml"
     threads: timed_threads()

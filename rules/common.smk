@@ -1,25 +1,19 @@
 # What the stages share: the checked settings, the device, and helpers for inputs.
-import atexit
-import json
 import os
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, workflow.basedir)  # the libraries lie beside the Snakefile
 
-from commandline import write_text_atomic
 from contract import LaunchgapError
 from snakemake.exceptions import WorkflowError
 from nsight.gpu import find_gpu
 from nsight.lease import usable_devices
 from nsight.preflight import host_fingerprint
-from rules import settings
+from rules import order, settings
 from rules.cluster import check_device
 from rules.fingerprint import fingerprint
-from rules.failures import FAILURES_FILE, FailedJob, failures, failures_record, reason
-from rules.plan import Plan, Step
 
 settings.prepare_environment(workflow.basedir)
 
@@ -28,9 +22,6 @@ TABLES = ["requests", "launches", "kernels", "comparison"]
 # What explains them; a table without rows could not be made, and explained.json says why.
 TABLES += ["ledger", "host_ledger", "kernel_match", "escaped", "graph_cost", "blockers"]
 TABLES += ["prediction", "prediction_summary", "scores"]
-
-# Jobs that take times leave no core to others; these then wait for the end and run side by side on all cores.
-TIMED_FIRST = 1
 
 
 def check_and_choose_device():
@@ -85,7 +76,7 @@ def gpus():
 def timed_threads():
     """Threads of a job that takes times: all cores, or its share where each GPU has a job of its own.
 
-    Nothing else may run beside it; on several GPUs nothing but its like.
+    Nothing else may run beside it; on several GPUs nothing but its like and, on other cores, the tables of a case.
     """
     return max(all_cores() // gpus(), 1)
 
@@ -186,6 +177,12 @@ def shipped_calibrations():
     return [project(path) for path in sorted(Path(workflow.basedir, "profiles/calibration").glob("*.json"))]
 
 
+def in_order(case, strategy=""):
+    """The priority of a job of a case: see rules/order.py."""
+    traced = traced_strategies(case) if strategy and case in CASES else ()
+    return order.priority(list(CASES), case, traced, strategy)
+
+
 def each_case(function):
     """An input function for each case: one that cannot be measured must not hide what the others need."""
 
@@ -221,61 +218,3 @@ def report_options():
         "--cases",
         *CASES,
     ]
-
-
-def report_failures():
-    """Say which cases failed and why, and make the report of the others."""
-    if workflow.scheduler._user_kill:
-        return  # whoever ended it does not want to wait for a report
-    jobs = [one for job in workflow.scheduler.failed for one in (job.jobs if job.is_group() else [job])]
-    found = failures(
-        FailedJob(job.rule.name, job.wildcards_dict, Path(job.log[0]) if job.log else None) for job in jobs
-    )
-    if not found:
-        return
-    write_text_atomic(FAILURES_FILE, json.dumps(failures_record(found), indent=1) + "\n")
-    for case, one in found.items():
-        tell(f"failed: {case}: {one['step']}: {one['reason']} ({one['log']})")
-    command = [sys.executable, "-m", "scripts.build_report", *report_options(), "-o", "results"]
-    Path("logs").mkdir(exist_ok=True)
-    with open("logs/report.log", "wb") as log:
-        options = dict(stdout=log, stderr=subprocess.STDOUT, check=False)
-        made = subprocess.run([*command, f"--failures={FAILURES_FILE}"], **options).returncode == 0
-    if made:
-        # Older than all it is made of: the next call makes the report again, whatever becomes of these cases.
-        os.utime("results/report.json", (1, 1))  # Snakemake takes 0 for no time at all
-        tell(f"{len(found)} of {len(CASES)} cases failed; results/report.html shows the others and says so")
-    else:
-        tell(f"{len(found)} of {len(CASES)} cases failed, and there is no report: {reason(Path(log.name))}")
-
-
-def tell_plan():
-    """After a dry run, what it would do by cases and how long that takes."""
-    if not workflow.dryrun or workflow.dag is None:
-        return
-    traced = {case: traced_strategies(case) for case in CASES}
-    can_trace = settings.profiler(config) != "off"
-    plan = Plan(
-        [step_of(job) for job in workflow.dag.jobs if job.output],
-        {name: case["model"] for name, case in CASES.items()},
-        SETTINGS,
-        {
-            case: settings.most_traces(names, DEVICE, settings.profiler(config)) if can_trace else 0
-            for case, names in traced.items()
-        },
-        gpus(),
-        all_cores(),
-    )
-    for line in plan.lines():
-        tell(line)
-
-
-def step_of(job):
-    """A job as a step of the plan, with the time it took before by Snakemake's own record."""
-    before = workflow.persistence.metadata(job.output[0])
-    took = before.endtime - before.starttime if before and before.endtime and before.starttime else None
-    return Step(job.rule.name, job.wildcards_dict.get("case", ""), workflow.dag.needrun(job), took)
-
-
-if workflow.is_main_process:
-    atexit.register(tell_plan)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contract import SCHEMA_VERSION
+from contract import SCHEMA_VERSION, LaunchgapError, read_record
 
 FAILURES_FILE = Path("results/failures.json")
 """What the last run failed at; gone once a run succeeds."""
@@ -40,6 +40,14 @@ def failures(jobs: Iterable[FailedJob]) -> dict[str, dict[str, str]]:
         fields = {"step": step, "reason": reason(job.log), "log": str(job.log or "")}
         found.setdefault(job.wildcards["case"], fields)
     return found
+
+
+def failed_cases(path: Path) -> set[str]:
+    """The cases in a record of failures; none where there is no such record."""
+    try:
+        return set(read_record(path, "failures")["cases"])
+    except (LaunchgapError, KeyError, TypeError):
+        return set()
 
 
 def failures_record(found: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:

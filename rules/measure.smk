@@ -42,7 +42,7 @@ checkpoint measure:
         ),
     log:
         "logs/measure/{case}.log",
-    priority: TIMED_FIRST
+    priority: lambda wildcards: in_order(wildcards.case)
     conda:
         "../envs/launchgap.yaml"
     threads: timed_threads()

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from nsight.install import GRAPH_EXPORT_SINCE
+from rules.settings import trace_names
+
 _CAPTURES = ("capture", "capture_torch")
 _TIMED = ("calibrate", "measure", *_CAPTURES)
 """Rules that need a GPU to themselves: their times add up; those of others are shared out over the cores."""
 
 _KNOWN = (*_TIMED, "preflight", "analyse", "report")
+
+RECENT_NSYS = GRAPH_EXPORT_SINCE
+"""Stands for the version on other hosts, which nobody knows here: one that does all there is."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +30,32 @@ class Step:
     earlier_s: float | None = None
 
 
-def rule_of_thumb_s(rule: str, settings: Mapping[str, Any], cases: int) -> float:
-    """Seconds that a step takes where nothing of its kind ran here before.
+@dataclass(frozen=True)
+class _Thumb:
+    """Seconds of measuring, to start and for each strategy and run, and of a trace without its requests."""
+
+    start: float
+    strategy: float
+    run: float
+    trace: float
+
+
+_THUMBS = {"cuda": _Thumb(14.0, 1.0, 0.005, 17.0), "cpu": _Thumb(10.0, 2.0, 0.02, 10.0)}
+_REQUEST_S = 0.05
+
+
+def rule_of_thumb_s(rule: str, settings: Mapping[str, Any], cases: int, device: str) -> float:
+    """Seconds that a step takes on a device, cuda or cpu, where nothing of its kind ran here before.
 
     Starting Python with torch and loading a small model is most of it; a large model takes longer.
+    docs/sweeps.md says which runs the figures are of.
     """
+    thumb = _THUMBS[device]
     if rule == "measure":
-        each = 2.0 + float(settings["warmup_s"]) + 0.02 * int(settings["runs"])
-        return 10.0 + each * len(settings["strategies"])
+        each = thumb.strategy + thumb.run * int(settings["runs"])
+        return thumb.start + float(settings["warmup_s"]) + each * len(settings["strategies"])
     if rule in _CAPTURES:
-        return 12.0 + 0.05 * int(settings["traced_requests"])
+        return thumb.trace + _REQUEST_S * int(settings["traced_requests"])
     return {"analyse": 3.0, "report": 5.0 + 0.5 * cases, "calibrate": 60.0}.get(rule, 3.0)
 
 
@@ -41,14 +63,16 @@ def rule_of_thumb_s(rule: str, settings: Mapping[str, Any], cases: int) -> float
 class Plan:
     """The steps of a run, with all that an estimate needs.
 
-    `models` are the cases' models, `settings` each case's own settings, both by case. `traces` are the traces
-    to expect of a case that is yet to be measured: Snakemake does not know of them until then.
+    `steps` are all that Snakemake knows of, the target itself among them. `models` are the cases' models,
+    `settings` each case's own settings, both by case. `traces` are the traces to expect of a case that is yet
+    to be measured: Snakemake does not know of them until then. `device` is cuda or cpu, the simulation.
     """
 
     steps: Sequence[Step]
     models: Mapping[str, str]
     settings: Mapping[str, Mapping[str, Any]]
     traces: Mapping[str, int]
+    device: str
     gpus: int = 1
     cores: int = 1
 
@@ -69,12 +93,18 @@ class Plan:
             f"  {case:{width}}  {_what(steps):34}  {duration(sum(map(self.seconds, steps))):>10}"
             for case, steps in by_case.items()
         ]
-        side_by_side = f" on {self.gpus} GPUs side by side" if self.gpus > 1 else ""
+        where = "on a GPU" if self.device == "cuda" else "as a simulation on the CPU"
+        where = f"on {self.gpus} GPUs side by side" if self.gpus > 1 else where
         head = (
-            f"plan: {len(by_case)} of {len(self.models)} cases have something to run, "
-            f"about {duration(self.total_s())}{side_by_side}"
+            f"plan: {len(by_case)} of {len(self.models)} cases have something to run, {self.count()} steps, "
+            f"about {duration(self.total_s())} {where}"
         )
         return [head, *told, self._source(todo)]
+
+    def count(self) -> int:
+        """How many steps Snakemake will count: all that are to run, the target itself among them."""
+        others = [step for step in self.steps if step.rule not in _KNOWN and step.needed]
+        return len(self._todo()) + len(others)
 
     def total_s(self) -> float:
         """Seconds for all that is to run: timed steps in a row on each GPU, the others on all cores."""
@@ -94,7 +124,7 @@ class Plan:
         known = [other.earlier_s for other in same_model or alike if other.earlier_s is not None]
         if known:
             return median(known)
-        return rule_of_thumb_s(step.rule, self.settings.get(step.case, {}), len(self.models))
+        return rule_of_thumb_s(step.rule, self.settings.get(step.case, {}), len(self.models), self.device)
 
     def _todo(self) -> list[Step]:
         """The steps that are to run, with those of a case that only follow once it is measured."""
@@ -136,3 +166,17 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def expected_traces(
+    strategies: Sequence[str], device: str, profiler_name: str, nsys: tuple[int, int, int] | None
+) -> list[str]:
+    """Names of the traces of a case if all of `strategies` can be measured, for a plan made before that.
+
+    `nsys` is the version that will trace, None where there is none. `device` is cuda or cpu.
+    """
+    with_torch = profiler_name == "torch" or (profiler_name == "auto" and device == "cuda" and nsys is None)
+    if profiler_name == "off" or not (with_torch or nsys):
+        return []
+    graph_mode = not with_torch and device == "cuda" and nsys is not None and nsys >= GRAPH_EXPORT_SINCE
+    return trace_names(strategies, graph_mode=graph_mode)

@@ -37,3 +37,20 @@ rule report:
         "Writing {output.html}"
     shell:
         "exec python -m scripts.build_report {params.options:q} -o {params.folder:q} > {log:q} 2>&1"
+
+
+# The same of a run that was stopped: of the cases that are whole, and nothing more is run. It has no output, so the
+# next run knows nothing of it; older than all it is made of, its report is then made again.
+rule so_far:
+    log:
+        "logs/report.log",
+    conda:
+        "../envs/launchgap.yaml"
+    params:
+        options=report_options(),
+        so_far=lambda wildcards: so_far_options(),
+    message:
+        "Writing results/report.html of the cases that are whole"
+    shell:
+        "python -m scripts.build_report {params.options:q} {params.so_far:q} -o results > {log:q} 2>&1"
+        " && touch -d @1 results/report.json"

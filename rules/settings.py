@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -246,10 +246,14 @@ def strategies_of(chosen: Mapping[str, Any], case: CaseFields, key: str) -> list
     return [name for name in chosen[key] if not is_step or name in STEP_STRATEGIES]
 
 
-def most_traces(strategies: Sequence[str], device: str, profiler_name: str) -> int:
-    """How many traces a case has if all of `strategies` can be measured, for a plan made before that."""
-    graphs = [name for name in strategies if name not in WITHOUT_GRAPH]
-    return len(strategies) + (len(graphs) if device == "cuda" and profiler_name != "torch" else 0)
+def trace_names(strategies: Iterable[str], *, graph_mode: bool) -> list[str]:
+    """Names (`STRATEGY.MODE`) of traces: each strategy in node mode, and graphs in graph mode if wanted."""
+    names = []
+    for strategy in strategies:
+        names.append(f"{strategy}.{TraceMode.NODE}")
+        if graph_mode and strategy not in WITHOUT_GRAPH:
+            names.append(f"{strategy}.{TraceMode.GRAPH}")
+    return names
 
 
 def wanted_traces(strategies: Sequence[str], preflight_file: Path, latency_file: Path) -> list[str]:
@@ -271,13 +275,8 @@ def wanted_traces(strategies: Sequence[str], preflight_file: Path, latency_file:
         and preflight["device"] == "cuda"
         and parse_version(preflight["nsys_version"])[0] >= GRAPH_EXPORT_SINCE
     )
-    names = []
     for strategy in strategies:
         if strategy not in measured:
             raise LaunchgapError(f"{latency_file}: holds no strategy {strategy}; delete it and make it again")
-        if measured[strategy]["status"] != "ok":
-            continue
-        names.append(f"{strategy}.{TraceMode.NODE}")
-        if graph_mode and strategy not in WITHOUT_GRAPH:
-            names.append(f"{strategy}.{TraceMode.GRAPH}")
-    return names
+    whole = [strategy for strategy in strategies if measured[strategy]["status"] == "ok"]
+    return trace_names(whole, graph_mode=graph_mode)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from analysis.report import gather, render
-from analysis.report_failures import read_failures
+from analysis.report_ahead import collecting_seldom, gathering
+from analysis.report_failures import NOT_RUN, read_failures
 from scripts._arguments import Parser
 from scripts._cli import require_writable, run_main, write_bytes_atomic
 
@@ -40,6 +40,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="record of what this host can do, to explain missing parts",
     )
     add("--failures", type=Path, metavar="FILE", help="record of what failed, to say so")
+    add("--not-run", nargs="+", default=(), metavar="NAME", help="cases that are still to run, to say so")
     add(
         "-o", "--output-dir", type=Path, default=Path("results"), metavar="DIR", help="(default: %(default)s)"
     )
@@ -47,18 +48,22 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+@collecting_seldom()
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report; a broken case is told on stderr and in the report, and the others stand."""
     arguments = _parse(argv)
     require_writable(arguments.output_dir)
-    data = gather(
+    with gathering(
         arguments.latency_dir,
         arguments.tables_dir,
         arguments.preflight,
         arguments.output_dir,
         arguments.cases,
-        read_failures(arguments.failures),
-    )
+        dict.fromkeys(arguments.not_run, NOT_RUN) | read_failures(arguments.failures),
+    ) as gathered:
+        from analysis.report import render  # here, since loading it takes as long as gathering does
+
+        data = gathered()
     for case in data.broken:
         print(f"warning: {' '.join(case.reason.split())}", file=sys.stderr)
     for name, content in render(data).items():

@@ -11,7 +11,7 @@ import pytest
 from analysis.neighbours import neighbour_doubts
 from analysis.report import gather, render_html, render_json, render_markdown
 from analysis.report_data import ReportData
-from analysis.report_failures import read_failures
+from analysis.report_failures import NOT_RUN, read_failures
 from contract import LaunchgapError
 from tests.analysis.report_samples import latency_record, write_record, write_tables
 
@@ -54,6 +54,22 @@ def test_a_case_that_could_not_be_traced_keeps_its_latency_and_no_older_tables(t
     assert case.strategies[0].latency is not None
     (missing,) = case.missing
     assert missing.why == "tracing graph (node mode) failed: nsys: no space; logs/x.log says more"
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_case_that_was_not_run_yet_is_said_to_be(tmp_path: Path) -> None:
+    name = write_record(tmp_path, latency_record()).parent.name
+    write_tables(tmp_path, name)
+    still_to_run = dict.fromkeys((name, "later"), NOT_RUN)
+    data = gather(tmp_path / "latency", tmp_path / "tables", None, tmp_path, [name, "later"], still_to_run)
+    said = "not run yet, or not to its end"
+    assert [(case.name, case.reason, case.status) for case in data.broken] == [("later", said, "not run")]
+    (case,) = data.cases
+    assert case.tables is None
+    assert [missing.why for missing in case.missing] == [said]
+    assert f"**later**: {said}" in render_markdown(data)
+    assert f"later, not run: {said}." in render_html(data)
+    assert json.loads(render_json(data))["broken_cases"][0]["status"] == "not run"
 
 
 @pytest.mark.parametrize("cases", [[], {"a": {"step": "x"}}, {"a": 3}])

@@ -14,7 +14,7 @@ from tests.data.measure_scale import SUM_UP, Cost, cost, nsys_stats, ours
 from tests.data.multiply_trace import multiply
 
 SMALL, LARGE = 20_000, 200_000
-ROUNDS = 3
+ROUNDS = 2
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 import tests.browser.test_report_page as report_page
-from analysis.report import render_html
 from tests.browser.test_report_page import CONTRAST, column, complaints, show, table_with
 from tests.browser.test_timeline import axe
 
@@ -28,10 +27,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Reports as files; each is rendered once."""
     found = {}
     for kind in ("one case", "several cases", "hostile names"):
-        root = tmp_path_factory.mktemp("page")
-        report_page.KINDS[kind](root)
-        found[kind] = root / "report.html"
-        found[kind].write_text(render_html(report_page.gathered(root)), encoding="utf-8")
+        found[kind] = tmp_path_factory.mktemp("page") / "report.html"
+        found[kind].write_text(report_page.page_of(report_page.KINDS[kind]), encoding="utf-8")
     return found
 
 

@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from selenium import webdriver
@@ -127,10 +129,22 @@ def gathered(root: Path) -> ReportData:
     return gather(root / "latency", root / "tables", preflight, root)
 
 
+@cache
+def page_of(write: Callable[[Path], None]) -> str:
+    """The report of what is written, rendered once."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        write(root)
+        return render_html(gathered(root))
+
+
 def open_report(browser: webdriver.Chrome, root: Path, kind: str) -> None:
-    KINDS[kind](root)
+    open_page(browser, root, KINDS[kind])
+
+
+def open_page(browser: webdriver.Chrome, root: Path, write: Callable[[Path], None]) -> None:
     path = root / "report.html"
-    path.write_text(render_html(gathered(root)), encoding="utf-8")
+    path.write_text(page_of(write), encoding="utf-8")
     browser.get(path.as_uri())
 
 
@@ -233,11 +247,15 @@ def test_names_sort_by_the_keyboard_and_one_column_at_a_time(
     assert (first.get_attribute("aria-sort"), second.get_attribute("aria-sort")) == (None, "ascending")
 
 
-def test_cells_that_were_not_measured_stay_last(browser: webdriver.Chrome, tmp_path: Path) -> None:
+def with_a_failure(root: Path) -> None:
+    single(root)
     record = latency_record("b")
     record["strategies"]["graph"] = failed("out of GPU memory")
-    write_record(tmp_path, record)
-    open_report(browser, tmp_path, "one case")
+    write_record(root, record)
+
+
+def test_cells_that_were_not_measured_stay_last(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    open_page(browser, tmp_path, with_a_failure)
     table = table_with(browser, "All cases")
     button = table.find_elements(By.CSS_SELECTOR, "thead th button")[3]
     for _ in range(2):
@@ -297,11 +315,10 @@ def alarming(root: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_work_that_escaped_is_red_and_above_the_numbers(
-    browser: webdriver.Chrome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+    browser: webdriver.Chrome, tmp_path: Path, scheme: str
 ) -> None:
-    monkeypatch.setitem(KINDS, "alarm", alarming)
     show(browser, 1280, 800, scheme)
-    open_report(browser, tmp_path, "alarm")
+    open_page(browser, tmp_path, alarming)
     first, second = browser.find_elements(By.CSS_SELECTOR, "[role=alert]")
     assert first.text == (
         "graph may be faster because work escaped it: 6 operations per request (9.8 µs) missing for no known "

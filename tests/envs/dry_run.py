@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.pipeline.loaded import Snakemake
 
 
 def dry_run(folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Have `python -m WORDS` say in a folder what it would do; the words begin with snakemake's name."""
-    return subprocess.run(
-        [sys.executable, "-m", *words, "--dry-run"],
-        cwd=folder,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    name, *arguments = words
+    assert name == "snakemake"
+    started = Snakemake([*arguments, "--dry-run"], folder, {**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    out, err = started.communicate(timeout=120)
+    assert started.returncode is not None
+    return subprocess.CompletedProcess(started.args, started.returncode, out, err)

@@ -83,7 +83,13 @@ def test_a_folder_that_is_read_only_is_one_line(fresh: Project) -> None:
     "command",
     [
         ("-m", "analysis", str(TRACE), "--range", "forward"),
-        ("scripts/cuda_graph_benchmark.py", "--model=bert-tiny", "--weights=random", *QUICK),
+        (
+            "scripts/cuda_graph_benchmark.py",
+            "--model=bert-tiny",
+            "--weights=random",
+            "--strategies=eager",
+            *QUICK,
+        ),
     ],
     ids=["analysis", "benchmark"],
 )

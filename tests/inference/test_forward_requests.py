@@ -17,7 +17,7 @@ from inference.forward import GraphedForward
 from inference.request import real_span
 from inference.simulation import RecordedGraph, _is_recording
 from inference.staging import StaticInputs
-from tests.inference.tiny_models import interrupt_at, one_line, restore
+from tests.inference.tiny_models import interrupt_at, one_line, restore, shallow
 
 LENGTHS = (8, 16)
 VOCABULARY = 96
@@ -224,7 +224,7 @@ def count_calls(model: PreTrainedModel, run: Callable[[], object]) -> int:
 
 
 def test_an_interruption_anywhere_in_the_build_leaves_model_and_process_usable() -> None:
-    model, ids = tiny(), ids_of(1, 2, 3)
+    model, ids = shallow("llama"), ids_of(1, 2, 3)
     with GraphedForward(model, LENGTHS) as forward:
         wanted = forward(ids)
     recording, asked, before = [], torch.cuda.is_current_stream_capturing, graphs_alive()
@@ -247,7 +247,7 @@ def test_an_interruption_anywhere_in_the_build_leaves_model_and_process_usable()
 
 
 def test_an_interruption_anywhere_in_a_recapture_is_made_up_for_by_the_next_call() -> None:
-    model, ids = tiny(), ids_of(1, 2, 3)
+    model, ids = shallow("llama"), ids_of(1, 2, 3)
     total = count_calls(model, lambda: GraphedForward(model, LENGTHS).close())
     with GraphedForward(model, LENGTHS) as forward:
         for call in range(1, total + 1):

@@ -41,9 +41,9 @@ def reference(model: PreTrainedModel, ids: torch.Tensor, count: int) -> torch.Te
 @pytest.mark.parametrize("family", CAPTURABLE)
 def test_greedy_tokens_are_those_of_generate(family: str) -> None:
     model = tiny(family)
-    with GraphedGenerator(model, buckets=BUCKETS, unroll=2, strict=True) as generator:
+    with GraphedGenerator(model, buckets=(8,), unroll=2, strict=True) as generator:
         seen: set[int] = set()
-        for length, count in [(5, 3), (3, 30), (16, 16), (1, 7), (20, POSITIONS - 20)]:
+        for length, count in [(5, 3), (3, 30), (20, POSITIONS - 20)]:
             agreement = generator.compare_with_generate(prompt(length), count)
             assert agreement.first_divergence is None
             assert len(agreement.tokens) == count

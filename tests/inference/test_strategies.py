@@ -18,7 +18,7 @@ from inference.prepare import prepare
 from inference.request import run_request
 from inference.runner_strategies import RunnerForward, bucketed_lengths
 from inference.strategies import ForwardStrategy, UnmaskedForward
-from tests.inference.tiny_models import POSITIONS, VOCABULARY, tiny
+from tests.inference.tiny_models import POSITIONS, VOCABULARY, shallow, tiny
 
 LENGTH = 8
 NEEDS_CUDA = (Strategy.COMPILED_DEFAULT, Strategy.COMPILED, Strategy.GRAPHED_CALLABLE)
@@ -49,7 +49,7 @@ def eager(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("strategy", ON_THE_CPU)
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_each_answers_fresh_prompts_as_eager_does(strategy: Strategy, family: str) -> None:
-    model = tiny(family)
+    model = shallow(family)
     runner = make(strategy, model)
     assert runner.logits == ("last" if strategy in LAST else "all")
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_each_answers_fresh_prompts_as_eager_does(strategy: Strategy, family: st
 
 @pytest.mark.parametrize("strategy", ON_THE_CPU)
 def test_each_leaves_the_model_as_it_was(strategy: Strategy) -> None:
-    model = tiny("llama")
+    model = shallow("llama")
     before = [tensor.clone() for tensor in chain(model.parameters(), model.buffers())]
     run_request(runner := make(strategy, model), prompt(), SimulationBackend())
     runner.close()
@@ -139,24 +139,23 @@ def _compiler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_compiler")
-def test_torch_compile_gives_the_last_logits(llama: PreTrainedModel) -> None:
-    runner = Compiled(llama, LENGTH, SimulationBackend(), "reduce-overhead")
+def test_torch_compile_gives_the_last_logits() -> None:
+    model = shallow("llama")
+    runner = Compiled(model, LENGTH, SimulationBackend(), "reduce-overhead")
     assert runner.compile_s is not None
     assert runner.compile_s > 0
     for _ in range(2):
         ids = prompt()
         runner.copy_in(ids)
-        torch.testing.assert_close(runner.run(), eager(llama, ids)[:, -1], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(runner.run(), eager(model, ids)[:, -1], atol=1e-5, rtol=1e-5)
     runner.close()
 
 
-def test_what_the_compiler_says_becomes_one_line(
-    llama: PreTrainedModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_the_compiler_says_becomes_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cpp, "cxx", (None, "no-such-compiler"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with compilers_reset(), pytest.raises(LaunchgapError, match=r"torch\.compile failed") as caught:
-        Compiled(llama, LENGTH, SimulationBackend(), "default")
+        Compiled(shallow("llama"), LENGTH, SimulationBackend(), "default")
     assert "\n" not in str(caught.value)
     assert "measure the other strategies" in str(caught.value)
     assert list(tmp_path.iterdir()) == []  # the compiler's cache

@@ -100,6 +100,15 @@ def tiny(family: str, seed: int = 0) -> PreTrainedModel:
     return model
 
 
+def shallow(family: str) -> PreTrainedModel:
+    """The same with one layer: for tests that compile it, or capture it dozens of times."""
+    model = tiny(family)
+    body: Any = model.base_model
+    del (body.h if family == "gpt2" else body.layers)[1:]
+    model.config.num_hidden_layers = 1
+    return model
+
+
 def interrupt_at(model: PreTrainedModel, call: int, error: BaseException) -> SimpleNamespace:
     """Let the given call of the last layer from now on raise; 0 only counts.
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from nsight.processes import MARK_VARIABLE
+from tests.pipeline.loaded import Snakemake
 from tests.security.listening import ListeningWatch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,12 +37,13 @@ PLANTED = {
 MIN_LOOKS = 30
 
 
-def _finish(process: subprocess.Popen[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def _finish(process: subprocess.Popen[str] | Snakemake, timeout_s: float) -> subprocess.CompletedProcess[str]:
     try:
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
+    assert process.returncode is not None
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -60,19 +62,9 @@ class Project:
     def trace_files(self) -> list[str]:
         return sorted(path.name for path in self.traces().iterdir() if not path.name.endswith(".lock"))
 
-    def start(
-        self, *arguments: str, config: tuple[str, ...] = SMALL, **environ: str
-    ) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "snakemake", *(arguments or ("--cores", "1"))]
-        return subprocess.Popen(
-            [*command, *(["--config", *config] if config else [])],
-            cwd=self.folder,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def start(self, *arguments: str, config: tuple[str, ...] = SMALL, **environ: str) -> Snakemake:
+        words = [*(arguments or ("--cores", "1")), *(["--config", *config] if config else [])]
+        return Snakemake(words, self.folder, {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environ})
 
     def run(
         self, *arguments: str, config: tuple[str, ...] = SMALL, **environ: str

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.pipeline.conftest import CASE, Project, wait_for
+from tests.pipeline.loaded import Snakemake
 
 pytestmark = pytest.mark.nsys
 
@@ -21,14 +21,14 @@ BOTH = [*OTHERS, "graph.node.json", "graph.node.nsys-rep", "graph.node.sqlite"]
 
 
 @pytest.fixture
-def hanging(finished: Project) -> subprocess.Popen[str]:
+def hanging(finished: Project) -> Snakemake:
     """Snakemake in the middle of a capture that would take ten minutes."""
     for path in finished.traces().glob("graph.node.*"):
         path.unlink()
     return _start_hanging(finished)
 
 
-def _start_hanging(project: Project) -> subprocess.Popen[str]:
+def _start_hanging(project: Project) -> Snakemake:
     project.rest()
     project.path("misbehave").write_text("hang")
     process = project.start(*TARGETS, "--cores", "1")
@@ -43,7 +43,7 @@ def _wait_for_program(project: Project) -> int:
     return int(running.read_text())
 
 
-def _end(process: subprocess.Popen[str]) -> str:
+def _end(process: Snakemake) -> str:
     out, err = process.communicate(timeout=60)
     assert process.returncode != 0
     return out + err
@@ -70,7 +70,7 @@ def _nsys_of(project: Project) -> int:
     raise AssertionError("no nsys runs")
 
 
-def test_snakemake_killed(finished: Project, hanging: subprocess.Popen[str], nothing_left: Left) -> None:
+def test_snakemake_killed(finished: Project, hanging: Snakemake, nothing_left: Left) -> None:
     os.kill(hanging.pid, signal.SIGKILL)
     wait_for(lambda: not nothing_left(finished), "the orphaned capture to end by itself")
     wait_for(lambda: finished.trace_files() == OTHERS, "the capture's folder to be removed")
@@ -78,14 +78,14 @@ def test_snakemake_killed(finished: Project, hanging: subprocess.Popen[str], not
     _assert_redone(finished, nothing_left)
 
 
-def test_group_terminated(finished: Project, hanging: subprocess.Popen[str], nothing_left: Left) -> None:
+def test_group_terminated(finished: Project, hanging: Snakemake, nothing_left: Left) -> None:
     os.killpg(hanging.pid, signal.SIGTERM)
     _end(hanging)
     wait_for(lambda: finished.trace_files() == OTHERS, "the capture's folder to be removed")
     _assert_redone(finished, nothing_left)
 
 
-def test_whole_group_killed(finished: Project, hanging: subprocess.Popen[str], nothing_left: Left) -> None:
+def test_whole_group_killed(finished: Project, hanging: Snakemake, nothing_left: Left) -> None:
     os.killpg(hanging.pid, signal.SIGKILL)
     hanging.communicate(timeout=60)
     # Nobody was left to clean up: nsys, in a session of its own, still runs, and its folder is there.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.pipeline.conftest import CASE, GRAPH, run_real
+
+BROKEN = CASE.replace("bert-tiny", "broken")
 
 
 @pytest.mark.nsys
@@ -25,24 +28,23 @@ def test_config_to_report_in_a_folder_of_its_own(real: Path) -> None:
     assert "Adding kernels.csv" in run_real(real, "--report", "all.html", config=GRAPH).stderr
 
 
-def test_a_model_that_cannot_be_loaded_fails_alone(tmp_path: Path) -> None:
-    """Nothing is a stand-in: the folder's config.json is no JSON."""
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "config.json").write_text("{")
-    case = {"dtype": "float32", "prompt_length": 4, "max_length": 8}
+@pytest.mark.nsys
+def test_a_model_that_cannot_be_loaded_fails_alone(real: Path, tmp_path: Path) -> None:
+    """Nothing is a stand-in: beside the case that was measured is one whose config.json is no JSON."""
+    folder = Path(shutil.copytree(real, tmp_path / "run"))
+    (folder / "broken").mkdir()
+    (folder / "broken/config.json").write_text("{")
+    case = {"dtype": "float32", "prompt_length": 50, "max_length": 128}
     cases = [{"model": model, **case} for model in ("./broken", "bert-tiny")]
-    (tmp_path / "mine.json").write_text(json.dumps({"cases": cases, "traced_strategies": []}))
-    done = run_real(tmp_path, "--configfile", "mine.json", config=("strategies=[eager]", "profiler=off"))
+    (folder / "mine.json").write_text(json.dumps({"cases": cases}))
+    done = run_real(folder, "--configfile", "mine.json", config=GRAPH)
     assert done.returncode == 1
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("launchgap: failed: ")]
-    assert told.startswith("launchgap: failed: broken-float32-p4-m8: measuring: model ./broken: ")
-    reason = json.loads((tmp_path / "results/failures.json").read_text())["cases"]["broken-float32-p4-m8"][
-        "reason"
-    ]
-    report = json.loads((tmp_path / "results/report.json").read_text())
-    assert [one["name"] for one in report["cases"]] == ["bert-tiny-float32-p4-m8"]
+    assert told.startswith(f"launchgap: failed: {BROKEN}: measuring: model ./broken: ")
+    reason = json.loads((folder / "results/failures.json").read_text())["cases"][BROKEN]["reason"]
+    report = json.loads((folder / "results/report.json").read_text())
+    assert [one["name"] for one in report["cases"]] == [CASE]
     (failed,) = report["broken_cases"]
-    assert (failed["name"], failed["status"]) == ("broken-float32-p4-m8", "failed")
+    assert (failed["name"], failed["status"]) == (BROKEN, "failed")
     assert reason.rstrip(".") in failed["reason"]
-    assert "measuring failed: model ./broken" in (tmp_path / "results/report.html").read_text()
+    assert "measuring failed: model ./broken" in (folder / "results/report.html").read_text()

@@ -147,7 +147,7 @@ def test_a_case_that_is_added_runs_alone(whole: Project) -> None:
     added = "bert-tiny-float32-p48-m64"
     told = whole.run(*ARGUMENTS, "--dry-run", config=OFF)
     head, line, source = _plan(told.stderr)
-    assert head.startswith("plan: 1 of 4 cases have something to run, about ")
+    assert head.startswith("plan: 1 of 4 cases have something to run, 3 steps, about ")
     assert line.split()[:2] == [added, "measure"]
     assert (
         source == "times are of earlier runs in this folder: 1 of the same steps, the others of steps alike"

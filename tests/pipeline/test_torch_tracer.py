@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.chrome_trace import read_chrome_trace
-from tests.pipeline.conftest import CASE, NO_NSYS, SMALL, Project, run_real
+from tests.pipeline.conftest import CASE, GRAPH, NO_NSYS, SMALL, Project, run_real
 
 TORCH = (*SMALL, "profiler=torch")
 TRACES = [f"{name}.node.{suffix}" for name in ("eager", "graph") for suffix in ("json", "json.gz")]
@@ -89,15 +89,13 @@ def test_config_to_report_for_real(real: Path, tmp_path: Path) -> None:
     for name in ("results/latency", ".snakemake"):
         shutil.copytree(real / name, tmp_path / name)
     shutil.copy2(real / "results/preflight.json", tmp_path / "results")
-    config = ("traced_strategies=[eager, graph]", "profiler=torch")
+    config = (*GRAPH, "profiler=torch")
     done = run_real(tmp_path, config=config, LAUNCHGAP_NSYS=NO_NSYS)
     assert done.returncode == 0, done.stderr
     assert "measure" not in done.stderr.partition("Job stats:")[2].partition("total")[0]
     with (tmp_path / f"results/tables/{CASE}/requests.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [(row["strategy"], row["trace_mode"]) for row in rows] == [("eager", "node")] * 2 + [
-        ("graph", "node")
-    ] * 2
+    assert [(row["strategy"], row["trace_mode"]) for row in rows] == [("graph", "node")] * 2
     assert all(float(row["range_us"]) > 0 for row in rows)
     assert all(row["kernels"] == row["launches"] == "" for row in rows)
     traces = json.loads((tmp_path / "results/report.json").read_text())["cases"][0]["traces"]

@@ -20,6 +20,7 @@ REFERENCE = ROOT / "profiles" / "reference"
 CASE = REFERENCE / "gpt2-float32-p50-m1024"
 EAGER, GRAPH = CASE / "eager.node.sqlite.gz", CASE / "graph.node.sqlite.gz"
 BERT = REFERENCE / "bert-tiny-float32-p50-m512"
+SMALL_EAGER, SMALL_GRAPH = BERT / "eager.node.sqlite.gz", BERT / "graph.node.sqlite.gz"
 RED, ESCAPE = "\x1b[1;31m", "\x1b[31m\x1b]0;title\x07"
 SPANS = ((0, 900), (1000, 1900))
 
@@ -179,7 +180,7 @@ def test_alarms_are_red_on_a_terminal_and_nothing_else(tmp_path: Path) -> None:
     assert all(line.startswith(RED) and line.endswith("\x1b[0m") for line in red)
     for environ in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert "\x1b" not in on_a_terminal(eager, graph, **environ)
-    assert "\x1b" not in on_a_terminal(EAGER, GRAPH)
+    assert "\x1b" not in on_a_terminal(SMALL_EAGER, SMALL_GRAPH)
 
 
 def test_ranges_may_have_other_names_in_the_graphs_trace(tmp_path: Path) -> None:
@@ -196,18 +197,18 @@ def test_ranges_may_have_other_names_in_the_graphs_trace(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("mode", ["node", "graph"])
 def test_a_graph_trace_given_as_eager(mode: str) -> None:
-    complaint = match(CASE / f"graph.{mode}.sqlite.gz", GRAPH).complaint
+    complaint = match(BERT / f"graph.{mode}.sqlite.gz", SMALL_GRAPH).complaint
     assert (
         "its requests replay graphs, so it is no baseline; give the trace of the eager run first" in complaint
     )
 
 
 def test_an_eager_trace_given_as_graph() -> None:
-    assert "its requests replay no graph" in match(EAGER, EAGER).complaint
+    assert "its requests replay no graph" in match(SMALL_EAGER, SMALL_EAGER).complaint
 
 
 def test_a_graph_recorded_whole() -> None:
-    assert "use --cuda-graph-trace=node" in match(EAGER, CASE / "graph.graph.sqlite.gz").complaint
+    assert "use --cuda-graph-trace=node" in match(SMALL_EAGER, BERT / "graph.graph.sqlite.gz").complaint
 
 
 def test_traces_of_different_models(tmp_path: Path) -> None:
@@ -267,15 +268,15 @@ def test_ranges_that_cannot_be_compared(
 )
 def test_wrong_options_write_nothing(words: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
     copy = tmp_path / "t.sqlite.gz"
-    shutil.copy(EAGER, copy)
-    assert complaint in match(copy, GRAPH, *(word.format(tmp=tmp_path) for word in words)).complaint
+    shutil.copy(SMALL_EAGER, copy)
+    assert complaint in match(copy, SMALL_GRAPH, *(word.format(tmp=tmp_path) for word in words)).complaint
     assert [path.name for path in tmp_path.iterdir()] == [copy.name]
 
 
 def test_a_file_that_is_no_trace(tmp_path: Path) -> None:
     path = tmp_path / "bad.sqlite"
     path.write_bytes(b"import this\n" * 100)
-    assert "bad.sqlite: no SQLite file" in match(EAGER, path).complaint
+    assert "bad.sqlite: no SQLite file" in match(SMALL_EAGER, path).complaint
 
 
 def test_hostile_names_are_shown_safely(tmp_path: Path) -> None:

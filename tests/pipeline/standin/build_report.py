@@ -10,6 +10,7 @@ parser.add_argument("--tables-dir", type=Path, required=True)
 parser.add_argument("--preflight", type=Path)
 parser.add_argument("--cases", nargs="+", default=[])
 parser.add_argument("--failures", type=Path)
+parser.add_argument("--not-run", nargs="+", default=[])
 parser.add_argument("-o", "--output-dir", type=Path, required=True)
 arguments = parser.parse_args()
 
@@ -21,6 +22,7 @@ found = {
         path.parent.name: json.loads(path.read_text()) for path in arguments.tables_dir.glob("*/traces.json")
     },
     "failures": json.loads(arguments.failures.read_text())["cases"] if arguments.failures else {},
+    "not_run": arguments.not_run,
     "preflight": json.loads(arguments.preflight.read_text()) if arguments.preflight else None,
 }
 figures = arguments.output_dir / "figures"

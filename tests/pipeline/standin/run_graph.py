@@ -1,4 +1,7 @@
-"""Stands in for the traced programs: a range and a record. The file `misbehave` tells it to hang or fail."""
+"""Stands in for the traced programs: a range and a record. The file `misbehave` tells it to hang or fail.
+
+`hang N` means only with a prompt of N tokens.
+"""
 
 import argparse
 import gzip
@@ -14,6 +17,7 @@ import nvtx
 begin = time.monotonic()
 parser = argparse.ArgumentParser()
 parser.add_argument("--strategy", default="eager")
+parser.add_argument("--prompt-length")
 parser.add_argument("--record", type=Path, required=True)
 parser.add_argument("--requests", type=int, required=True)
 parser.add_argument("--tracer", default="nsys")
@@ -23,7 +27,7 @@ arguments, _ = parser.parse_known_args()
 order = Path("misbehave").read_text() if Path("misbehave").exists() else ""
 with nvtx.annotate("request", domain="launchgap"):
     Path("running").write_text(str(os.getpid()))
-    if order == "hang":
+    if order in ("hang", f"hang {arguments.prompt_length}"):
         time.sleep(600)
 if order == "die":
     os.kill(os.getpid(), signal.SIGKILL)
