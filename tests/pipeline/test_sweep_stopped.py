@@ -75,7 +75,7 @@ def stopped(stopped_master: Project, tmp_path: Path) -> Project:
 def test_a_case_is_finished_before_the_next_one_begins(stopped_master: Project) -> None:
     told = stopped_master.path("told").read_text()
     first, second = [(step, NAMES[0]) for step in STEPS], [(step, NAMES[1]) for step in STEPS[:2]]
-    assert _order(told) == [*first, *second]
+    assert _order(told) == [*first, *second], told
     assert "launchgap: 1 of 3 cases are whole; for their report: snakemake so_far" in told
     assert not stopped_master.path("results/report.json").exists()
 
