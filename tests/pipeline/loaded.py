@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,8 @@ class Snakemake:
 def _run(words: list[str], folder: Path, environ: dict[str, str], files: list[str]) -> None:
     """What `python -m` does in the process that is forked."""
     os.setsid()
+    # As in a shell's foreground; a shell's background, where these tests may run, ignores Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, name in enumerate(files, start=1):
         os.dup2(os.open(name, os.O_WRONLY | os.O_APPEND), number)
     os.chdir(folder)
