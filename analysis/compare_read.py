@@ -14,11 +14,11 @@ import pandas as pd
 
 from analysis.compare_environment import environment_of
 from analysis.compare_sides import Case, Measured, Side
-from analysis.latency import drift, noise, summarise
+from analysis.latency import drift, noise, paired, summarise
 from analysis.report_checks import check_record
 from analysis.report_tables import CaseTables, read_tables
 from analysis.report_traced import traced_facts
-from contract import LatencyRecord, LaunchgapError, StrategyFields, read_record
+from contract import LatencyRecord, LaunchgapError, Strategy, StrategyFields, read_record
 
 LATENCY, REPORT = "latency.json", "report.json"
 
@@ -117,9 +117,10 @@ def case_of(record: LatencyRecord, path: Path) -> Case:
     """What a latency record says; `path` is for complaints.
 
     Raises:
-        LaunchgapError: a sample is no positive time.
+        LaunchgapError: a sample is no positive time, or a series is not as long as eager's.
     """
     try:
+        _check_pairs(record)
         strategies = {name: _measured(fields) for name, fields in record["strategies"].items()}
         aa = noise(record)
     except LaunchgapError as error:
@@ -132,6 +133,17 @@ def case_of(record: LatencyRecord, path: Path) -> Case:
         seed=int(record["settings"].get("seed", 0)),
         environment=environment_of(record),
     )
+
+
+def _check_pairs(record: LatencyRecord) -> None:
+    """Refuse what the report refuses: rounds of a strategy that do not belong to eager's."""
+    eager = record["strategies"].get(Strategy.EAGER.value)
+    if eager is None or record["simulated"]:
+        return
+    for fields in record["strategies"].values():
+        for before, after in ((eager["event_ms"], fields["event_ms"]), (eager["wall_ms"], fields["wall_ms"])):
+            if fields["status"] == "ok" and before and after:
+                paired(before, after)
 
 
 def identity_of(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,12 +107,7 @@ def reduction(baseline_ms: Sequence[float], other_ms: Sequence[float], seed: int
     Raises:
         LaunchgapError: a series is empty, their lengths differ, or a sample is no positive finite number.
     """
-    baseline, other = _checked(baseline_ms, "baseline"), _checked(other_ms, "compared strategy")
-    if baseline.size != other.size:
-        raise LaunchgapError(
-            f"reduction: {baseline.size} baseline samples against {other.size}; rounds are compared "
-            "in pairs, so measure both strategies in the same run"
-        )
+    baseline, other = paired(baseline_ms, other_ms)
     percent = float(_percent(baseline, other))
     if baseline.size == 1:
         return Reduction(percent, None, None)
@@ -247,6 +242,21 @@ def block_rounds(rounds: int, resamples: int, random: np.random.Generator) -> In
 
 def _seed(record: LatencyRecord | Mapping[str, Any]) -> int:
     return int(record["settings"].get("seed", 0))
+
+
+def paired(baseline_ms: Sequence[float], other_ms: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+    """Two series of milliseconds whose rounds belong together.
+
+    Raises:
+        LaunchgapError: a series is empty, their lengths differ, or a sample is no positive finite number.
+    """
+    baseline, other = _checked(baseline_ms, "baseline"), _checked(other_ms, "compared strategy")
+    if baseline.size != other.size:
+        raise LaunchgapError(
+            f"reduction: {baseline.size} baseline samples against {other.size}; rounds are compared "
+            "in pairs, so measure both strategies in the same run"
+        )
+    return baseline, other
 
 
 def _checked(samples_ms: Sequence[float], what: str) -> FloatArray:

@@ -44,7 +44,10 @@ def check_record(path: Path, record: dict[str, Any], record_type: type[Record]) 
     """
     fault = _fault(record, record_type, "record")
     if fault is not None:
-        raise LaunchgapError(f"{path}: half-written or edited, {fault}; delete it and make it again")
+        raise LaunchgapError(
+            f"{path}: half-written or edited, {fault}; give the file as launchgap wrote it, or run again "
+            "what writes it"
+        )
     return cast(Record, record)
 
 

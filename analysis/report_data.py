@@ -22,10 +22,12 @@ from analysis.report_missing import (
     EXPLANATIONS,
     TIMELINE,
     Missing,
+    Unread,
     absent_parts,
     disagreements,
     relative,
     told,
+    unread,
     unusable_traces,
     why_not_traced,
 )
@@ -61,6 +63,7 @@ class CaseReport:
     """One case: its record, its statistics, and what its traces add. `noise` is eager against eager.
 
     `explained` is None where the traces were never explained. `doubts` are where tables and record disagree.
+    `unread` are those of the missing parts whose files are broken, missing or of another case.
     """
 
     name: str
@@ -74,6 +77,7 @@ class CaseReport:
     explained: Explained | None = None
     timelines: tuple[Timeline, ...] = ()
     doubts: tuple[str, ...] = ()
+    unread: tuple[Unread, ...] = ()
 
     @property
     def simulated(self) -> bool:
@@ -96,12 +100,16 @@ class BrokenCase:
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything the report says, before it is put into words."""
+    """Everything the report says, before it is put into words.
+
+    `warnings` is for a terminal: a sentence for each broken case or part, with paths as they were given.
+    """
 
     cases: tuple[CaseReport, ...]
     broken: tuple[BrokenCase, ...]
     findings: tuple[str, ...]
     preflight: PreflightRecord | None
+    warnings: tuple[str, ...] = ()
 
 
 def gather(
@@ -124,6 +132,7 @@ def gather(
     preflight, findings = _read_preflight(preflight_path)
     cases: list[CaseReport] = []
     broken: list[BrokenCase] = []
+    warnings: list[str] = []
     for folder in folders:
         failure = failures.get(folder.name)
         try:
@@ -131,9 +140,11 @@ def gather(
         except LaunchgapError as error:
             reason = failure.sentence if failure else told(error, folder, output_dir)
             broken.append(BrokenCase(folder.name, reason, failure.status if failure else "broken"))
+            warnings.append(reason if failure else str(error))
     if not cases:
-        raise LaunchgapError("; ".join(case.reason for case in broken))
-    return ReportData(tuple(cases), tuple(broken), tuple(findings), preflight)
+        raise LaunchgapError("; ".join(warnings))
+    warnings += [f"{lost.part.what}: {lost.error}" for case in cases for lost in case.unread]
+    return ReportData(tuple(cases), tuple(broken), tuple(findings), preflight, tuple(warnings))
 
 
 def _case_folders(latency_dir: Path) -> list[Path]:
@@ -176,9 +187,10 @@ def _read_case(
     try:
         if failure is not None:
             return _case_report(folder.name, record, None, [failure.missing], path, output_dir)
-        case = _case_report(
-            folder.name, record, *_tables_or_why(tables, record, preflight, output_dir), path, output_dir
-        )
+        found, why = _tables_or_why(tables, record, preflight, output_dir)
+        if isinstance(why, Unread):
+            return _without(_case_report(folder.name, record, None, [], path, output_dir), why)
+        case = _case_report(folder.name, record, found, why, path, output_dir)
         if case.tables is None:
             return case
         return _with_timelines(_with_explained(case, tables, output_dir), tables, output_dir)
@@ -209,13 +221,17 @@ def _case_report(
     )
 
 
+def _without(case: CaseReport, lost: Unread) -> CaseReport:
+    """The case with one more part that it lacks, since its files could not be read."""
+    return replace(case, missing=(*case.missing, lost.part), unread=(*case.unread, lost))
+
+
 def _with_explained(case: CaseReport, folder: Path, output_dir: Path) -> CaseReport:
     """The case with what explains it, and with what is missing of that."""
     try:
         found = read_explained(folder, relative(folder, output_dir), case.record["case"]["name"])
     except LaunchgapError as error:
-        lost = Missing(EXPLANATIONS, told(error, folder, output_dir), "")
-        return replace(case, missing=(*case.missing, lost))
+        return _without(case, unread(EXPLANATIONS, error, folder, output_dir))
     return replace(case, explained=found, missing=(*case.missing, *absent_parts(found)))
 
 
@@ -230,8 +246,7 @@ def _with_timelines(case: CaseReport, folder: Path, output_dir: Path) -> CaseRep
             )
         return replace(case, timelines=read_timelines(path))
     except LaunchgapError as error:
-        lost = Missing(TIMELINE, told(error, folder, output_dir), "")
-        return replace(case, missing=(*case.missing, lost))
+        return _without(case, unread(TIMELINE, error, folder, output_dir))
 
 
 def _strategy(record: LatencyRecord, name: str, judged: Verdict, tables: CaseTables | None) -> StrategyReport:
@@ -267,11 +282,11 @@ def _against_eager(
 
 def _tables_or_why(
     folder: Path, record: LatencyRecord, preflight: PreflightRecord | None, output_dir: Path
-) -> tuple[CaseTables | None, list[Missing]]:
+) -> tuple[CaseTables | None, list[Missing] | Unread]:
     if not folder.is_dir():
         return None, [why_not_traced(record, preflight)]
     try:
         tables = read_tables(folder, relative(folder, output_dir), record["case"]["name"])
     except LaunchgapError as error:
-        return None, [Missing(ALL_TRACES, told(error, folder, output_dir), "")]
+        return None, unread(ALL_TRACES, error, folder, output_dir)
     return tables, unusable_traces(tables)

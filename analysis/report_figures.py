@@ -110,8 +110,8 @@ def _waterfall(case: CaseReport) -> CaseFigure | None:
     return CaseFigure(
         "waterfall",
         f"The GPU's ledger of the median request, as traced: {'; '.join(words)}.{floor}",
-        "Each bar begins where the one above it ends, and the last ends with the request. Filled: GPU busy. "
-        "Hatched: gaps. Dashed: the floor. As traced, no latency.",
+        "Each bar begins where the one above it ends, and the last ends with the request. Filled: GPU busy, "
+        "of a graph in graph mode its replay span. Hatched: gaps. Dashed: the floor. As traced, no latency.",
         lambda width_in, heading: ledger_waterfall(
             Picture(title if heading else "", tuple(known), floor_us), width_in
         ),

@@ -12,7 +12,7 @@ from analysis.report_contents import BEFORE, case_sections
 from analysis.report_data import CaseReport, ReportData
 from analysis.report_figures import CaseFigure, case_figures
 from analysis.report_sections import Line, Section, alarms, scores_words
-from analysis.report_views import overview_table
+from analysis.report_views import overview_table, unread_words
 from analysis.report_views_time import predictions_table
 from analysis.report_words import (
     badge,
@@ -51,6 +51,7 @@ def render_markdown(data: ReportData) -> str:
         parts += [
             f"- **{escape(case.name)}**{_BROKEN[case.status]}: {escape(case.reason)}" for case in data.broken
         ]
+        parts += [f"- {escape(sentence)}" for sentence in unread_words(data)]
     for case in data.cases:
         parts += _case(case)
     if data.findings:

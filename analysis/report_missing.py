@@ -28,6 +28,19 @@ class Missing:
     remedy: str
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A part whose files could not be read: as the report tells it, and the error with paths as given."""
+
+    part: Missing
+    error: str
+
+
+def unread(what: str, error: LaunchgapError, folder: Path, output_dir: Path) -> Unread:
+    """The part that is lost to an error about a file in `folder`."""
+    return Unread(Missing(what, told(error, folder, output_dir), ""), str(error))
+
+
 def absent_parts(found: Explained) -> list[Missing]:
     """Explanations that could not be made, those of one reason together."""
     by_reason: dict[str, dict[str, list[str]]] = {}

@@ -41,8 +41,20 @@ def overview_table(data: ReportData) -> Table:
         columns(":case", ":verdict", "eager ms", "graph ms", "reduction % [95 %]", "launches eager → graph",
             "kernels eager → graph", "GPU busy eager → graph"),
         tuple(rows),
-        notes=tuple(f"{case.name}, {case.status}: {case.reason}." for case in data.broken),
+        notes=(
+            *(f"{case.name}, {case.status}: {case.reason}." for case in data.broken),
+            *unread_words(data),
+        ),
     )  # fmt: skip
+
+
+def unread_words(data: ReportData) -> tuple[str, ...]:
+    """A sentence for each part of a case whose files could not be read."""
+    return tuple(
+        f"{case.name} lacks {lost.part.what[0].lower()}{lost.part.what[1:]}: {lost.part.why}."
+        for case in data.cases
+        for lost in case.unread
+    )
 
 
 def latency_table(case: CaseReport) -> Table:

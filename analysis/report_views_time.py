@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from analysis.report_cells import (
@@ -23,6 +24,11 @@ from contract import Strategy, TraceMode
 GPU_PARTS = ("head", "busy", "launch_bound_gaps", "device_gaps", "tail")
 HOST_PARTS = ("launches", "synchronising", "copies", "allocations", "other_api", "rest")
 AS_TRACED = "As traced: the profiler slows the host, so no part of it is a latency."
+_HIDDEN_IN_SPAN = {"busy": "busy (graph: replay span, pauses included)", "device_gaps": "device gaps"}
+_SPAN_NOTE = (
+    "Graph mode records a replay whole: busy of a graph is its replay span there, pauses between its kernels "
+    "included; its device gaps are those outside it. Neither is comparable with eager's."
+)
 _FLOOR = {
     True: "Floor: the time to read the weights once, at the bandwidth that was reached in the run.",
     False: "Floor: the time to read the weights once, at the bandwidth of the calibration.",
@@ -69,8 +75,13 @@ def waterfall_table(case: CaseReport) -> Table | None:
     rows = []
     for place, name in enumerate((*GPU_PARTS, "range")):
         pair = [None if one is None else one[place] for one in values]
-        rows.append(_waterfall_row(name.replace("_", " ").replace("launch bound", "launch-bound"), *pair))
+        row = _waterfall_row(name.replace("_", " ").replace("launch bound", "launch-bound"), *pair)
+        if name in _HIDDEN_IN_SPAN and _is_span(sides[1]):
+            row = (text_cell(_HIDDEN_IN_SPAN[name]), *row[1:-1], Cell(""))
+        rows.append(row)
     floor_us, notes = case_floor_us(case), [AS_TRACED]
+    if _is_span(sides[1]):
+        notes.append(_SPAN_NOTE)
     if floor_us is not None:
         rows.append(_waterfall_row("floor", None, floor_us))
         notes.append(_FLOOR[floor_us_of(case.record) is not None])
@@ -85,6 +96,11 @@ def waterfall_table(case: CaseReport) -> Table | None:
     )
 
 
+def _is_span(graph: LedgerRow | None) -> bool:
+    """Whether a graph's busy time is that of whole replays, which hides the pauses in them."""
+    return graph is not None and graph.trace_mode == TraceMode.GRAPH
+
+
 def _waterfall_row(name: str, before: float | None, after: float | None) -> tuple[Cell, ...]:
     change = None if before is None or after is None else after - before
     return (text_cell(name), number_cell(before, 1), number_cell(after, 1), number_cell(change, 1))
@@ -95,7 +111,12 @@ def ledger_table(case: CaseReport) -> Table | None:
     found = case.explained
     titles = ("head µs", "busy µs", "launch-bound gaps µs", "device gaps µs", "tail µs")
     caption = "GPU's ledger: means over the requests. The parts add up to the range."
-    return None if found is None else _means(case, found.ledger, GPU_PARTS, titles, (caption, "ledger.csv"))
+    if found is None:
+        return None
+    table = _means(case, found.ledger, GPU_PARTS, titles, (caption, "ledger.csv"))
+    if table is None or not _is_span(median_ledger(found, Strategy.GRAPH.value)):
+        return table
+    return replace(table, notes=(*table.notes, _SPAN_NOTE))
 
 
 def host_ledger_table(case: CaseReport) -> Table | None:
@@ -178,8 +199,8 @@ def score_table(case: CaseReport) -> Table | None:
         return None
     return Table(
         "Latency of the graph, predicted from the eager trace, beside the measurement. Error: predicted "
-        "against measured; positive where the graph was faster. Level: highest in a process with several "
-        "graphs, see docs/prediction.md.",
+        "against measured; positive where the graph was faster. Level: highest after kernels on other "
+        "streams, see docs/prediction.md.",
         columns(":strategy", *_SCORE_TITLES, "nodes", "gap per node µs", "gap that would be exact µs"),
         tuple(
             (

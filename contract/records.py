@@ -177,10 +177,14 @@ def read_record(path: Path, kind: str) -> dict[str, Any]:
         record = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise LaunchgapError(
-            f"{path}: cannot be read ({error.strerror}); make it again with snakemake"
+            f"{path}: cannot be read ({error.strerror}); give the {kind} record that launchgap wrote"
         ) from error
     except ValueError as error:
-        raise LaunchgapError(f"{path}: not valid JSON ({error}); delete it and make it again") from error
+        # Whose file it is cannot be told, so nothing is said of deleting it.
+        raise LaunchgapError(
+            f"{path}: not valid JSON ({error}), so no {kind} record; give the file that launchgap wrote, "
+            "or run again what writes it"
+        ) from error
     if not isinstance(record, dict) or record.get("kind") != kind:
         raise LaunchgapError(f"{path}: not a {kind} record; give the file that launchgap wrote")
     if record.get("schema_version") != SCHEMA_VERSION:

@@ -50,7 +50,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 @collecting_seldom()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report; a broken case is told on stderr and in the report, and the others stand."""
+    """Write the report; a broken case or part is told on stderr and in the report, and the others stand."""
     arguments = _parse(argv)
     require_writable(arguments.output_dir)
     with gathering(
@@ -64,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from analysis.report import render  # here, since loading it takes as long as gathering does
 
         data = gathered()
-    for case in data.broken:
-        print(f"warning: {' '.join(case.reason.split())}", file=sys.stderr)
+    for warning in data.warnings:
+        print(f"warning: {' '.join(warning.split())}", file=sys.stderr)
     for name, content in render(data).items():
         write_bytes_atomic(arguments.output_dir / name, content)
     print(f"saved {arguments.output_dir / 'report.html'}, report.md, report.json and figures/")

@@ -30,6 +30,8 @@ _WHOLE = Finding(
     "capture it with --cuda-graph-trace=node",
 )
 _NS_PER_US = 1_000.0
+_TRACES = (".sqlite", ".sqlite.gz", ".nsys-rep", ".json.gz")
+_HEAD_BYTES = 65_536
 
 
 def is_run(path: Path) -> bool:
@@ -62,9 +64,10 @@ def read_sides(paths: list[Path], range_name: str | None, domain: str | None) ->
     """
     runs = [is_run(path) for path in paths]
     if len(set(runs)) > 1:
-        run, trace = paths[runs.index(True)], paths[runs.index(False)]
+        run, other = paths[runs.index(True)], paths[runs.index(False)]
+        is_what = "is a trace" if _may_be_trace(other) else "is neither a record nor a trace"
         raise LaunchgapError(
-            f"{run} is measured and {trace} is a trace; give two of one kind: results folders, report.json "
+            f"{run} is measured and {other} {is_what}; give two of one kind: results folders, report.json "
             "or latency.json, or traces"
         )
     if runs[0]:
@@ -73,6 +76,14 @@ def read_sides(paths: list[Path], range_name: str | None, domain: str | None) ->
         return [read_run(path) for path in paths]
     with Steps(2 * len(paths)) as steps:
         return [_trace_side(_read_requests(path, range_name, domain, steps)) for path in paths]
+
+
+def _may_be_trace(path: Path) -> bool:
+    """Whether a file has the name of a trace, and if of JSON, events near its beginning."""
+    if path.name.endswith(".json") and path.is_file():
+        with path.open("rb") as file:
+            return b"traceEvents" in file.read(_HEAD_BYTES) or path.stat().st_size > _HEAD_BYTES
+    return path.name.endswith(_TRACES)
 
 
 def _read_requests(path: Path, range_name: str | None, domain: str | None, steps: Steps) -> Requests:

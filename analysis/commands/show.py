@@ -47,7 +47,8 @@ NVIDIA's report  python -m analysis trace.sqlite --report cuda_gpu_kern_sum
 Findings (fatal, warning, note) say what the numbers cannot be trusted for and come before them. After a fatal
 one no numbers are shown and the exit code is 2. docs/any-trace.md explains every table and column.
 
-Other commands, each with --help: python -m analysis ledger, match, blockers, predict, perfetto, scrub"""
+Other commands, each with --help:
+                 python -m analysis ledger, match, blockers, predict, layers, compare, perfetto, scrub"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -95,7 +95,10 @@ def test_a_case_of_an_h200_is_explained_in_every_format(tmp_path: Path) -> None:
         assert title in seen.text
         assert f"### {title}" in markdown
     waterfall = {row[0]: row[1:] for row in seen.table("GPU's ledger of the request")}
-    assert waterfall["busy"][0] == "200.9"
+    spans = waterfall["busy (graph: replay span, pauses included)"]
+    assert (spans[0], spans[-1]) == ("200.9", "")
+    assert waterfall["device gaps"][-1] == ""
+    assert "Neither is comparable with eager's" in seen.text
     assert waterfall["floor"][:2] == ["–", "4.4"]
     (score,) = record["explained"]["scores"]
     assert score["measured_us"] == pytest.approx(259.488)

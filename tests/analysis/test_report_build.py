@@ -25,6 +25,7 @@ REAL = {
     "graph-trace-node": "graph.node",
     "graph-trace-graph": "graph.graph",
 }
+NAME = "gpt2-float32-p50-m1024"
 FIGURES = ("latency_comparison", "where_time_went", "waterfall", "launches_by_api", "top_kernels")
 
 
@@ -75,8 +76,11 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """The report of a whole case beside a broken one and an empty folder, and what the run said."""
+    """The report of a whole case beside a broken one, an empty one and broken tables; what was said."""
     data = results(tmp_path_factory.mktemp("built"), "gpt2")
+    shutil.copytree(data / "latency" / NAME, data / "latency" / "strange")
+    shutil.copytree(data / "tables" / NAME, data / "tables" / "strange")
+    (data / "tables" / "strange" / "kernels.csv").unlink()
     for name in ("cut", "empty"):
         (data / "latency" / name).mkdir()
     (data / "latency" / "cut" / "latency.json").write_text('{"schema_version": 1', encoding="utf-8")
@@ -89,9 +93,8 @@ def test_it_writes_page_markdown_json_and_figures(
     data, done = built
     assert done.returncode == 0
     expected = {"report.html", "report.md", "report.json"}
-    name = "gpt2-float32-p50-m1024"
-    expected |= {f"figures/{name}.{figure}.{kind}" for figure in FIGURES for kind in ("svg", "png")}
-    assert set(files_of(data)) == expected
+    expected |= {f"figures/{NAME}.{figure}.{kind}" for figure in FIGURES for kind in ("svg", "png")}
+    assert {name for name in files_of(data) if "/strange." not in name} == expected
     assert "report.html" in done.stdout
 
 
@@ -113,14 +116,18 @@ def test_nothing_of_the_machine_is_in_the_report(
         assert str(data) not in (data / name).read_text(encoding="utf-8")
 
 
-def test_a_broken_case_is_one_warning_and_the_report_stands(
+def test_a_broken_case_or_part_is_one_warning_and_the_report_stands(
     built: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     data, done = built
-    cut, empty = done.stderr.splitlines()
-    assert cut.startswith("warning: latency/cut/latency.json: not valid JSON")
-    assert empty.startswith("warning: latency/empty/latency.json: cannot be read")
-    assert (data / "report.html").exists()
+    cut, empty, tables = done.stderr.splitlines()
+    assert cut.startswith(f"warning: {data}/latency/cut/latency.json: not valid JSON")
+    assert empty.startswith(f"warning: {data}/latency/empty/latency.json: cannot be read")
+    assert tables.startswith("warning: Kernel counts, launches and GPU times: ")
+    assert f": {data}/tables/strange/kernels.csv: cannot be read" in tables
+    for name in ("report.html", "report.md"):
+        text = (data / name).read_text(encoding="utf-8")
+        assert "strange lacks kernel counts, launches and GPU times: tables/strange/kernels.csv: " in text
 
 
 @pytest.mark.parametrize(
@@ -139,8 +146,9 @@ def test_with_nothing_readable_it_is_one_line_and_exit_code_2(
     done = in_process(main, *arguments(tmp_path), log=True)
     assert done.code == 2
     assert len(done.err.splitlines()) == 1
-    assert done.err.startswith("error: latency/case/latency.json: ")
+    assert done.err.startswith(f"error: {tmp_path}/latency/case/latency.json: ")
     assert reason in done.err
+    assert "delete" not in done.err
     assert files_of(tmp_path) == {}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from analysis.latency import reduction
 from analysis.report import ReportData, gather
+from analysis.report_views import overview_table
 from analysis.report_words import remarks
 from contract import LatencyRecord, LaunchgapError
 from tests.analysis.report_samples import (
@@ -40,6 +41,7 @@ def test_a_whole_case_is_read_with_its_statistics_and_traces(tmp_path: Path) -> 
     assert case.missing == ()
     assert case.verdict.status == "met"
     assert case.latency_source == f"latency/{name}/latency.json"
+    assert (read(tmp_path).warnings, case.unread) == ((), ())
     assert case.tables is not None
     assert case.tables.source == f"tables/{name}"
     eager, graph, padded = case.strategies
@@ -148,9 +150,13 @@ def test_broken_tables_do_not_take_the_latency_with_them(tmp_path: Path) -> None
     record = latency_record()
     write_record(tmp_path, record)
     (write_tables(tmp_path, record["case"]["name"]) / "kernels.csv").unlink()
-    (case,) = read(tmp_path).cases
+    data = read(tmp_path)
+    (case,) = data.cases
     assert case.tables is None
-    assert case.missing[0].why.startswith(f"tables/{record['case']['name']}/kernels.csv: cannot be read")
+    why = case.missing[0].why
+    assert why.startswith(f"tables/{record['case']['name']}/kernels.csv: cannot be read")
+    assert overview_table(data).notes == (f"{case.name} lacks kernel counts, launches and GPU times: {why}.",)
+    assert data.warnings[0].startswith(f"Kernel counts, launches and GPU times: {tmp_path / 'tables'}/")
 
 
 def test_a_broken_preflight_is_a_finding(tmp_path: Path) -> None:
@@ -223,7 +229,7 @@ def test_a_half_written_record_is_one_sentence(tmp_path: Path, path: tuple[str, 
     write_record(tmp_path, damaged(path, value), "case")
     with pytest.raises(LaunchgapError) as caught:
         read(tmp_path)
-    assert str(caught.value).startswith("latency/case/latency.json: half-written or edited, ")
+    assert str(caught.value).startswith(f"{tmp_path}/latency/case/latency.json: half-written or edited, ")
     assert path[-1] in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -289,7 +295,7 @@ def sample(root: Path) -> Path:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda path: path.unlink(), "timeline.json: cannot be read (No such file or directory); make it"),
+        (lambda path: path.unlink(), "timeline.json: cannot be read (No such file or directory); give"),
         (lambda path: path.write_text("{"), "timeline.json: not valid JSON"),
         (lambda path: path.write_text(path.read_text().replace("gpt2", "bert")), "about case 'bert-float32"),
         (lambda path: path.write_text(path.read_text().replace('"range_ns":', '"x":')), "damaged (range_ns"),
@@ -300,8 +306,10 @@ def test_a_timeline_that_cannot_be_read_costs_only_itself(
     tmp_path: Path, change: Callable[[Path], object], why: str
 ) -> None:
     change(sample(tmp_path) / "timeline.json")
-    (case,) = read(tmp_path).cases
+    data = read(tmp_path)
+    (case,) = data.cases
     (part,) = case.missing
+    assert len(data.warnings) == 1
     assert part.what == "Timeline of a request"
     assert why in part.why
     assert str(tmp_path) not in part.why

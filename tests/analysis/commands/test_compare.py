@@ -197,10 +197,14 @@ def test_replays_recorded_whole_show_no_kernels() -> None:
     assert "no count of kernels in NEW" in compare(*words, *gates("kernels=0")).complaint
 
 
-def test_measured_runs_and_traces_do_not_mix() -> None:
+def test_measured_runs_and_traces_do_not_mix(tmp_path: Path) -> None:
     latency = REFERENCE / CASE / "latency.json"
     assert "give two of one kind" in compare(latency, EXAMPLES["eager.node"]).complaint
     assert "give two of one kind" in compare(EXAMPLES["eager.node"], REFERENCE).complaint
+    neither = tmp_path / "list.json"
+    neither.write_text("[]")
+    for other in (neither, ROOT / "README.md"):
+        assert f"{other} is neither a record nor a trace" in compare(latency, other).complaint
     assert "are for traces" in compare(latency, latency, "--range", "forward").complaint
 
 
@@ -233,6 +237,16 @@ def test_samples_that_are_no_times_are_refused(tmp_path: Path) -> None:
     complaint = compare(path, path).complaint
     assert str(path) in complaint
     assert "no positive time" in complaint
+
+
+@pytest.mark.parametrize("clock", ["event_ms", "wall_ms"])
+def test_rounds_that_do_not_belong_to_eagers_are_refused_as_in_the_report(tmp_path: Path, clock: str) -> None:
+    record: Any = latency_record()
+    record["strategies"]["graph"][clock].pop()
+    path = write_record(tmp_path, record)
+    complaint = compare(path, path).complaint
+    assert str(path) in complaint
+    assert "compared in pairs" in complaint
 
 
 def test_tables_that_disagree_with_the_record_are_refused(tmp_path: Path) -> None:

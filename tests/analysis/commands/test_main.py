@@ -49,6 +49,13 @@ def test_a_trace_may_be_called_like_a_command(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("words", [["ledgr"], ["ledgr", "x"]])
+def test_a_misspelt_command_is_told(words: list[str]) -> None:
+    ran = analysis(*words)
+    assert ran.code == 2
+    assert ran.err == "error: ledgr: neither a command nor a file; did you mean 'ledger'? See --help\n"
+
+
 def test_a_complaint_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None:
     def main() -> int:
         raise LaunchgapError("range \x1b[31m\r\nerror: x: \u202e\udcff; do this")
