@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from nsight.install import GRAPH_EXPORT_SINCE
-from rules.settings import trace_names
+from rules.settings import has_graph_mode, trace_names
 
 _CAPTURES = ("capture", "capture_torch")
 _TIMED = ("calibrate", "measure", *_CAPTURES)
@@ -178,5 +178,4 @@ def expected_traces(
     with_torch = profiler_name == "torch" or (profiler_name == "auto" and device == "cuda" and nsys is None)
     if profiler_name == "off" or not (with_torch or nsys):
         return []
-    graph_mode = not with_torch and device == "cuda" and nsys is not None and nsys >= GRAPH_EXPORT_SINCE
-    return trace_names(strategies, graph_mode=graph_mode)
+    return trace_names(strategies, graph_mode=has_graph_mode(device, None if with_torch else nsys))

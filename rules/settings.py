@@ -256,6 +256,11 @@ def trace_names(strategies: Iterable[str], *, graph_mode: bool) -> list[str]:
     return names
 
 
+def has_graph_mode(device: str, nsys: tuple[int, int, int] | None) -> bool:
+    """Whether graphs are traced in graph mode as well, by this nsys, None where another tracer records."""
+    return device == "cuda" and nsys is not None and nsys >= GRAPH_EXPORT_SINCE
+
+
 def wanted_traces(strategies: Sequence[str], preflight_file: Path, latency_file: Path) -> list[str]:
     """Names (`STRATEGY.MODE`) of the traces to make of one case, after preflight and measurement.
 
@@ -270,13 +275,9 @@ def wanted_traces(strategies: Sequence[str], preflight_file: Path, latency_file:
     recorded_by = _tracer(preflight)
     if recorded_by is None:
         return []
-    graph_mode = (
-        recorded_by == "nsys"
-        and preflight["device"] == "cuda"
-        and parse_version(preflight["nsys_version"])[0] >= GRAPH_EXPORT_SINCE
-    )
+    nsys = parse_version(preflight["nsys_version"])[0] if recorded_by == "nsys" else None
     for strategy in strategies:
         if strategy not in measured:
             raise LaunchgapError(f"{latency_file}: holds no strategy {strategy}; delete it and make it again")
     whole = [strategy for strategy in strategies if measured[strategy]["status"] == "ok"]
-    return trace_names(whole, graph_mode=graph_mode)
+    return trace_names(whole, graph_mode=has_graph_mode(preflight["device"], nsys))

@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.attribute import hidden_requests
 from analysis.chrome_trace import ChromeTrace
 from analysis.commands.progress import Steps
-from analysis.commands.requests import Requests, read_requests
+from analysis.commands.requests import TRACE_ENDINGS, Requests, read_requests
 from analysis.compare_environment import environment_of
 from analysis.compare_read import identity_of, read_run, record_kind
 from analysis.compare_sides import KERNEL_KEYS, LAUNCH_KEYS, Case, Measured, Side
@@ -30,7 +30,6 @@ _WHOLE = Finding(
     "capture it with --cuda-graph-trace=node",
 )
 _NS_PER_US = 1_000.0
-_TRACES = (".sqlite", ".sqlite.gz", ".nsys-rep", ".json.gz")
 _HEAD_BYTES = 65_536
 
 
@@ -83,7 +82,7 @@ def _may_be_trace(path: Path) -> bool:
     if path.name.endswith(".json") and path.is_file():
         with path.open("rb") as file:
             return b"traceEvents" in file.read(_HEAD_BYTES) or path.stat().st_size > _HEAD_BYTES
-    return path.name.endswith(_TRACES)
+    return path.name.endswith(TRACE_ENDINGS)
 
 
 def _read_requests(path: Path, range_name: str | None, domain: str | None, steps: Steps) -> Requests:

@@ -22,7 +22,8 @@ from analysis.overview import work_of
 from analysis.trace import Trace
 from contract import NVTX_DOMAIN, LaunchgapError, RangeName, read_record
 
-_ENDINGS = (".sqlite.gz", ".sqlite", ".nsys-rep", ".json.gz")
+TRACE_ENDINGS = (".sqlite.gz", ".sqlite", ".nsys-rep", ".json.gz")
+"""What the names of traces end with. Those of torch.profiler may also end with .json, as records do."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ def _overlaps(attributed: Attributed) -> Iterator[Finding]:
 
 def record_beside(path: Path) -> Mapping[str, Any] | None:
     """The record beside launchgap's own trace; None for a foreign one."""
-    for ending in _ENDINGS:
+    for ending in TRACE_ENDINGS:
         beside = path.with_name(path.name.removesuffix(ending) + ".json")
         if path.name.endswith(ending) and beside.is_file():
             try:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from nsight.processes import MARK_VARIABLE
 from tests.pipeline.loaded import Snakemake
@@ -61,6 +63,25 @@ class Project:
 
     def trace_files(self) -> list[str]:
         return sorted(path.name for path in self.traces().iterdir() if not path.name.endswith(".lock"))
+
+    def report(self) -> dict[str, object]:
+        content = json.loads(self.path("results/report.json").read_text())
+        assert isinstance(content, dict)
+        return content
+
+    def copy(self, folder: Path) -> Project:
+        """The same project once more, for a test to change."""
+        return Project(Path(shutil.copytree(self.folder, folder)))
+
+    def set_sweep(self, lengths: Sequence[int], **more: object) -> None:
+        """Have `mine.yaml` ask for bert-tiny at these prompt lengths, and for what else a sweep has."""
+        lists = {
+            "models": ["bert-tiny"],
+            "dtypes": ["float32"],
+            "prompt_lengths": [*lengths],
+            "max_lengths": [64],
+        }
+        self.path("mine.yaml").write_text(yaml.safe_dump({"cases": [], "sweep": lists | more}))
 
     def start(self, *arguments: str, config: tuple[str, ...] = SMALL, **environ: str) -> Snakemake:
         words = [*(arguments or ("--cores", "1")), *(["--config", *config] if config else [])]
@@ -177,7 +198,7 @@ def without_nsys_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture
 def without_nsys(without_nsys_master: Project, tmp_path: Path) -> Project:
     """A copy of it, for a test to change."""
-    return Project(Path(shutil.copytree(without_nsys_master.folder, tmp_path / "project")))
+    return without_nsys_master.copy(tmp_path / "project")
 
 
 @pytest.fixture

@@ -16,12 +16,6 @@ import yaml
 from tests.pipeline.conftest import CASE, NO_NSYS, ROOT, SMALL, Project
 
 
-def _report(project: Project) -> dict[str, object]:
-    content = json.loads(project.path("results/report.json").read_text())
-    assert isinstance(content, dict)
-    return content
-
-
 def _edit(path: Path) -> None:
     path.write_text(path.read_text() + "# edited\n")
 
@@ -32,7 +26,7 @@ def test_everything_is_made(finished_master: Project) -> None:
         name for name in ("html", "md", "json") if finished_master.path(f"results/report.{name}").exists()
     ]
     assert made == ["html", "md", "json"]
-    report = _report(finished_master)
+    report = finished_master.report()
     assert report["latency"] == [CASE]
     assert report["tables"] == {CASE: {"case": CASE, "traces": ["eager.node", "graph.node"]}}
     assert finished_master.trace_files() == [
@@ -75,7 +69,7 @@ def test_edit_of_the_report_in_a_project_that_moved_keeps_the_measurements(
 @pytest.mark.nsys
 def test_without_nsys_and_after_installing_it(without_nsys: Project) -> None:
     project = without_nsys
-    report = _report(project)
+    report = project.report()
     assert report["latency"] == [CASE]
     assert report["tables"] == {}
     preflight = report["preflight"]
@@ -86,7 +80,7 @@ def test_without_nsys_and_after_installing_it(without_nsys: Project) -> None:
     assert project.rules_to_run() == {"preflight", "report"}
     done = project.run()
     assert done.returncode == 0, done.stderr
-    assert _report(project)["tables"] == {CASE: {"case": CASE, "traces": ["eager.node", "graph.node"]}}
+    assert project.report()["tables"] == {CASE: {"case": CASE, "traces": ["eager.node", "graph.node"]}}
     assert project.path(f"results/latency/{CASE}/latency.json").stat().st_mtime_ns == measured
 
 
@@ -101,7 +95,7 @@ def test_profiler_required_and_missing(fresh: Project) -> None:
 def test_profiler_off(fresh: Project) -> None:
     done = fresh.run(config=(*SMALL, "profiler=off"))
     assert done.returncode == 0, done.stderr
-    assert _report(fresh)["tables"] == {}
+    assert fresh.report()["tables"] == {}
     assert [path.name for path in fresh.path("profiles/nsys").iterdir()] == []
 
 
@@ -122,7 +116,7 @@ def test_strategy_that_cannot_be_measured_is_not_traced(fresh: Project) -> None:
     fresh.path("unmeasurable").write_text("graph")
     done = fresh.run()
     assert done.returncode == 0, done.stderr
-    assert _report(fresh)["tables"] == {CASE: {"case": CASE, "traces": ["eager.node"]}}
+    assert fresh.report()["tables"] == {CASE: {"case": CASE, "traces": ["eager.node"]}}
 
 
 @pytest.mark.nsys

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.pipeline.conftest import Project, make_project
 
@@ -16,22 +14,6 @@ NAMES = [f"bert-tiny-float32-p{length}-m64" for length in LENGTHS]
 ARGUMENTS = ("--cores", "2", "--configfile", "mine.yaml")
 EAGER = ("strategies=[eager]", "traced_strategies=[eager]")
 OFF = (*EAGER, "profiler=off")
-
-
-def _sweep(project: Project, lengths: tuple[int, ...] = LENGTHS, **more: object) -> None:
-    lists = {
-        "models": ["bert-tiny"],
-        "dtypes": ["float32"],
-        "prompt_lengths": [*lengths],
-        "max_lengths": [64],
-    }
-    project.path("mine.yaml").write_text(yaml.safe_dump({"cases": [], "sweep": lists | more}))
-
-
-def _report(project: Project) -> dict[str, object]:
-    content = json.loads(project.path("results/report.json").read_text())
-    assert isinstance(content, dict)
-    return content
 
 
 def _plan(told: str) -> list[str]:
@@ -52,7 +34,7 @@ def _jobs(told: str) -> list[str]:
 def failed_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A sweep of three cases, traced, of which the first to be measured of all could not be."""
     project = make_project(tmp_path_factory.mktemp("sweep") / "project")
-    _sweep(project)
+    project.set_sweep(LENGTHS)
     project.path("too-long").write_text("32")
     done = project.run(*ARGUMENTS, config=EAGER)
     assert done.returncode == 1
@@ -63,7 +45,7 @@ def failed_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture
 def failed(failed_master: Project, tmp_path: Path) -> Project:
     """A copy of it, for a test to change."""
-    return Project(Path(shutil.copytree(failed_master.folder, tmp_path / "project")))
+    return failed_master.copy(tmp_path / "project")
 
 
 @pytest.mark.nsys
@@ -73,7 +55,7 @@ def test_a_case_that_cannot_be_measured_leaves_the_others_whole(failed_master: P
     log = f"logs/measure/{NAMES[1]}.log"
     assert f"launchgap: failed: {NAMES[1]}: measuring: {reason} ({log})" in told
     assert "launchgap: 1 of 3 cases failed; results/report.html shows the others and says so" in told
-    report = _report(failed_master)
+    report = failed_master.report()
     assert report["latency"] == [NAMES[0], NAMES[2]]
     assert sorted(report["tables"]) == [NAMES[0], NAMES[2]]  # type: ignore[call-overload]
     assert report["failures"] == {NAMES[1]: {"step": "measuring", "reason": reason, "log": log}}
@@ -90,21 +72,21 @@ def test_the_next_call_tries_only_what_failed(failed: Project) -> None:
     before = failed.path(f"results/latency/{NAMES[0]}/latency.json").stat().st_mtime_ns
     done = failed.run(*ARGUMENTS, config=EAGER)
     assert done.returncode == 0, done.stderr
-    assert _report(failed)["latency"] == NAMES
-    assert _report(failed)["failures"] == {}
+    assert failed.report()["latency"] == NAMES
+    assert failed.report()["failures"] == {}
     assert not failed.path("results/failures.json").exists()
     assert failed.path(f"results/latency/{NAMES[0]}/latency.json").stat().st_mtime_ns == before
 
 
 @pytest.mark.nsys
 def test_without_the_case_that_failed_the_report_is_made_again(failed: Project) -> None:
-    _sweep(failed, (16, 64))
+    failed.set_sweep((16, 64))
     assert failed.rules_to_run(*ARGUMENTS[2:], config=EAGER) == {"report"}
 
 
 @pytest.mark.nsys
 def test_a_trace_that_fails_is_said_of_its_case_alone(failed: Project) -> None:
-    _sweep(failed, (16, 64))
+    failed.set_sweep((16, 64))
     for name in ("eager.node.json", "eager.node.sqlite", "eager.node.nsys-rep"):
         failed.path(f"profiles/nsys/{NAMES[2]}/{name}").unlink()
     failed.path("misbehave").write_text("fail")
@@ -120,7 +102,7 @@ def test_a_trace_that_fails_is_said_of_its_case_alone(failed: Project) -> None:
 def whole_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A sweep of three cases, measured but not traced."""
     project = make_project(tmp_path_factory.mktemp("whole") / "project")
-    _sweep(project)
+    project.set_sweep(LENGTHS)
     done = project.run(*ARGUMENTS, "--verbose", config=OFF)
     assert done.returncode == 0, done.stderr
     project.path("told").write_text(done.stdout + done.stderr)
@@ -130,7 +112,7 @@ def whole_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture
 def whole(whole_master: Project, tmp_path: Path) -> Project:
     """A copy of it, for a test to change."""
-    return Project(Path(shutil.copytree(whole_master.folder, tmp_path / "project")))
+    return whole_master.copy(tmp_path / "project")
 
 
 def test_snakemake_does_nothing_while_a_case_is_measured(whole_master: Project) -> None:
@@ -143,7 +125,7 @@ def test_snakemake_does_nothing_while_a_case_is_measured(whole_master: Project) 
 def test_a_case_that_is_added_runs_alone(whole: Project) -> None:
     measured = {name: whole.path(f"results/latency/{name}/latency.json") for name in NAMES}
     before = {name: path.stat().st_mtime_ns for name, path in measured.items()}
-    _sweep(whole, (*LENGTHS, 48))
+    whole.set_sweep((*LENGTHS, 48))
     added = "bert-tiny-float32-p48-m64"
     told = whole.run(*ARGUMENTS, "--dry-run", config=OFF)
     head, line, source = _plan(told.stderr)
@@ -155,18 +137,18 @@ def test_a_case_that_is_added_runs_alone(whole: Project) -> None:
     done = whole.run(*ARGUMENTS, config=OFF)
     assert done.returncode == 0, done.stderr
     assert {name: path.stat().st_mtime_ns for name, path in measured.items()} == before
-    assert _report(whole)["latency"] == sorted([*NAMES, added])
+    assert whole.report()["latency"] == sorted([*NAMES, added])
 
 
 def test_settings_of_one_case_measure_it_alone_anew(whole: Project) -> None:
-    _sweep(whole, overrides=[{"where": {"prompt_length": 32}, "runs": 7}])
+    whole.set_sweep(LENGTHS, overrides=[{"where": {"prompt_length": 32}, "runs": 7}])
     told = whole.run(*ARGUMENTS, "--dry-run", "--printshellcmds", config=OFF)
     assert _jobs(told.stdout) == [f"Measuring {NAMES[1]}", "Writing results/report.html"]
     assert " --runs 7 " in told.stdout
 
 
 def test_a_bad_sweep_is_one_line(fresh: Project) -> None:
-    _sweep(fresh, exclude=[{"model": "gpt2"}])
+    fresh.set_sweep(LENGTHS, exclude=[{"model": "gpt2"}])
     done = fresh.run(*ARGUMENTS)
     assert done.returncode == 2
     errors = [

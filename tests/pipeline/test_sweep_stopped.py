@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rules.order import before_all, priority
 from rules.unfinished import unfinished
@@ -29,23 +27,11 @@ def _order(told: str) -> list[tuple[str, str]]:
     return [(step, case) for step, case in lines if step in STEPS]
 
 
-def _report(project: Project) -> dict[str, object]:
-    content = json.loads(project.path("results/report.json").read_text())
-    assert isinstance(content, dict)
-    return content
-
-
 @pytest.fixture(scope="module")
 def stopped_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A sweep of three cases, stopped by Ctrl-C while the second was traced."""
     project = make_project(tmp_path_factory.mktemp("stopped") / "project")
-    lists = {
-        "models": ["bert-tiny"],
-        "dtypes": ["float32"],
-        "prompt_lengths": [*LENGTHS],
-        "max_lengths": [64],
-    }
-    project.path("mine.yaml").write_text(yaml.safe_dump({"cases": [], "sweep": lists}))
+    project.set_sweep(LENGTHS)
     project.path("misbehave").write_text(f"hang {LENGTHS[1]}")
     process = project.start(*ARGUMENTS, config=EAGER)
     measured, running = project.path(f"results/latency/{NAMES[1]}/latency.json"), project.path("running")
@@ -68,7 +54,7 @@ def stopped_master(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture
 def stopped(stopped_master: Project, tmp_path: Path) -> Project:
     """A copy of it, for a test to change."""
-    return Project(Path(shutil.copytree(stopped_master.folder, tmp_path / "project")))
+    return stopped_master.copy(tmp_path / "project")
 
 
 @pytest.mark.nsys
@@ -85,7 +71,7 @@ def test_the_report_so_far_runs_nothing_and_the_rest_is_then_done_as_promised(st
     before = sorted(map(str, stopped.path("results").rglob("*.json")))
     done = stopped.run("so_far", *ARGUMENTS, config=EAGER)
     assert done.returncode == 0, done.stderr
-    report = _report(stopped)
+    report = stopped.report()
     assert report["latency"] == sorted(NAMES[:2])
     assert report["not_run"] == NAMES[1:]
     assert sorted(map(str, stopped.path("results").rglob("*.json"))) == sorted(
@@ -101,7 +87,7 @@ def test_the_report_so_far_runs_nothing_and_the_rest_is_then_done_as_promised(st
         *((step, NAMES[1]) for step in STEPS[1:]),
         *((step, NAMES[2]) for step in STEPS),
     ]
-    assert _report(stopped)["not_run"] == []
+    assert stopped.report()["not_run"] == []
 
 
 def test_priorities_are_of_the_case_first_then_of_the_trace() -> None:

@@ -21,16 +21,10 @@ def _traces(project: Project) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-def _report(project: Project) -> dict[str, object]:
-    content = json.loads(project.path("results/report.json").read_text())
-    assert isinstance(content, dict)
-    return content
-
-
 def test_everything_is_made_without_nsys(fresh: Project) -> None:
     done = fresh.run(config=TORCH, LAUNCHGAP_NSYS=NO_NSYS)
     assert done.returncode == 0, done.stderr
-    report = _report(fresh)
+    report = fresh.report()
     assert report["tables"] == {CASE: {"case": CASE, "traces": ["eager.node", "graph.node"]}}
     preflight = report["preflight"]
     assert isinstance(preflight, dict)
@@ -43,7 +37,7 @@ def test_everything_is_made_without_nsys(fresh: Project) -> None:
 
 
 def test_auto_traces_nothing_on_a_host_with_neither(without_nsys_master: Project) -> None:
-    preflight = _report(without_nsys_master)["preflight"]
+    preflight = without_nsys_master.report()["preflight"]
     assert isinstance(preflight, dict)
     assert (preflight["tracer"], preflight["can_trace"]) == (None, False)
     assert _traces(without_nsys_master) == []
@@ -58,7 +52,7 @@ def test_nsys_takes_over_when_it_is_asked_for(finished: Project) -> None:
     assert finished.trace_files() == by_nsys
     done = finished.run()
     assert done.returncode == 0, done.stderr
-    report = _report(finished)
+    report = finished.report()
     assert report["tables"] == {CASE: {"case": CASE, "traces": ["eager.node", "graph.node"]}}
     preflight = report["preflight"]
     assert isinstance(preflight, dict)
