@@ -19,6 +19,7 @@ from inference.calling import Logits, ModelCall
 from inference.decode import RUNS_AT_CAPTURE, Decoder
 from inference.decode_proof import prove_decoder
 from inference.sampling import GreedyChooser
+from inference.side_by_side import lay_side_by_side
 from inference.staging import StaticInputs
 
 CONTEXT_SEED = 0
@@ -57,6 +58,8 @@ class DecodeStep:
         self.model, self._backend, self._chooser = model, backend, GreedyChooser()
         self._slots, self._length = slots, length
         call = ModelCall(model, "last")
+        if fused:
+            lay_side_by_side(model)
         with torch.inference_mode(False), torch.no_grad():
             self._decoder = Decoder(call, slots, backend, fused=fused)
             prove_decoder(self._decoder, call, slots, backend)

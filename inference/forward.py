@@ -30,6 +30,7 @@ from inference.ladder import Ladder, LadderOptions, LedgerEntry
 from inference.lengths import usable_lengths
 from inference.request import host_tokens, real_span
 from inference.rung import Rung
+from inference.side_by_side import lay_side_by_side
 from inference.staging import PaddingSide
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,8 @@ class GraphedForward(Exclusive):
         over: what to do with prompts above the largest length.
         on_change: what to do when weights, dtype, device or attention implementation have changed.
         fused: capture what Inductor compiles of the model, and the model itself where that cannot be done;
-            tens of seconds for each length. See `inference.fused`.
+            tens of seconds for each length. Moves weights, see `inference.side_by_side`: what was captured
+            of this model before, by other means than these runners, must be captured again.
         only_if_faster: leave a length eager whose graph is not faster; None for yes on a GPU, no on the
             simulation, where nothing gets faster.
 
@@ -260,6 +262,8 @@ class GraphedForward(Exclusive):
         on_device = torch.cuda.device(call.device) if call.device.type == "cuda" else nullcontext()
         # Static storage made under a caller's inference_mode could not be written to outside of it.
         with torch.inference_mode(False), on_device:
+            if self._fused:
+                lay_side_by_side(self.model)
             ladder = Ladder(call, backend, options)
         self._built = _Built(call, ladder, ModelGuard(self.model))
         self.ledger = ladder.ledger

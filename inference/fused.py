@@ -8,17 +8,24 @@ of seconds of compiling.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 import torch
+import torch._inductor
 from torch._dynamo.exc import TorchDynamoException
+from torch.fx import GraphModule
 
 from contract import CaptureError
 from inference.backends import Backend
 from inference.blame import is_users, place_of
+from inference.merging import Compiler, MergingCompiler
+
+logger = logging.getLogger(__name__)
 
 Pass = Callable[[], torch.Tensor]
 """A forward pass over static storage."""
@@ -38,10 +45,12 @@ _OVERLAPPED: dict[str, bool] = {"triton.enable_pdl": True}
 
 
 def fuse(forward: Pass, backend: Backend) -> tuple[Pass, float]:
-    """Compile a pass for the shapes and addresses it reads, and run it twice.
+    """Compile a pass for the shapes and addresses it reads, and run it once.
 
-    In the simulation the pass is traced alone, so that what Dynamo refuses is refused there too, and given
-    back as it was: compiled kernels cannot be recorded one operation at a time.
+    Products of one input are merged where their weights lie side by side, unless that does not compile; see
+    `inference.merging`. In the simulation the pass is traced, merged and run as it was traced, so that what
+    Dynamo refuses is refused there too, and given back as it was: compiled kernels cannot be recorded one
+    operation at a time.
 
     Returns:
         The compiled pass and the seconds that it took.
@@ -50,18 +59,46 @@ def fuse(forward: Pass, backend: Backend) -> tuple[Pass, float]:
         CaptureError: not all of it can be traced or compiled; names the operation and the line.
         torch.cuda.OutOfMemoryError: no memory for the trials of tuning.
     """
-    how: dict[str, Any] = {"backend": "eager"} if backend.simulated else {"options": _options(backend.device)}
-    compiled = torch.compile(_with_code_of_its_own(forward), fullgraph=True, dynamic=False, **how)
+    compiler: Compiler = _as_traced if backend.simulated else partial(_inductor, backend.device)
+    merging = MergingCompiler(compiler)
     start_s = time.perf_counter()
+    try:
+        compiled = _compiled(forward, merging)
+    except CaptureError as error:
+        if not merging.merged:
+            raise
+        logger.warning("compiled again with every product by itself: %s", error)
+        compiled = _compiled(forward, compiler)
+    else:
+        logger.debug("%d products became %d", sum(merging.merged), len(merging.merged))
+    backend.synchronize()
+    seconds = time.perf_counter() - start_s
+    return (forward if backend.simulated else compiled), seconds
+
+
+def _compiled(forward: Pass, compiler: Compiler) -> Pass:
+    """The compiled pass, run once.
+
+    Raises:
+        CaptureError: see `fuse`.
+    """
+    compiled = torch.compile(_with_code_of_its_own(forward), backend=compiler, fullgraph=True, dynamic=False)
     try:
         compiled()
     except (TorchDynamoException, RuntimeError) as error:
         if isinstance(error, torch.cuda.OutOfMemoryError):
             raise
         raise CaptureError(f"cannot be compiled: {_refusal(error)}; use fused=False") from error
-    backend.synchronize()
-    seconds = time.perf_counter() - start_s
-    return (forward if backend.simulated else compiled), seconds
+    return compiled
+
+
+def _as_traced(module: GraphModule, _: list[Any]) -> Callable[..., object]:
+    return module.forward
+
+
+def _inductor(device: torch.device, module: GraphModule, inputs: list[Any]) -> Callable[..., object]:
+    compiled: Callable[..., object] = torch._inductor.compile(module, inputs, options=_options(device))
+    return compiled
 
 
 def _options(device: torch.device) -> dict[str, bool]:
@@ -71,7 +108,8 @@ def _options(device: torch.device) -> dict[str, bool]:
 
 def _refusal(error: Exception) -> str:
     """The line that Dynamo stopped at and why, or what Inductor said."""
-    said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    reason = getattr(error, "inner_exception", error)  # of a backend: the outer one names only which
+    said = next(iter(str(reason).strip().splitlines()), type(reason).__name__)
     frames = [f for f in getattr(error, "real_stack", None) or () if is_users(f.filename)]
     return f"{place_of(frames[-1].filename, frames[-1].lineno or 0)} ({said})" if frames else said
 

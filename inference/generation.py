@@ -18,6 +18,7 @@ from inference.fallback import eager_tokens
 from inference.generation_request import GenerationRequest, usable_buckets
 from inference.guards import ModelGuard, refuse_autocast, refuse_training
 from inference.sampling import Greedy, Sampling
+from inference.side_by_side import lay_side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ class Generation:
         refuse_training(model.modules())
         refuse_autocast(self.call.device)
         self.buckets = usable_buckets(max_length, buckets, unroll, self.call.positions)
+        if fused:
+            lay_side_by_side(model)
         self.guard = ModelGuard(model)
         self._strict = strict
         self._refusal: str | None = None

@@ -79,7 +79,7 @@ class GraphedGenerator(Exclusive):
             strict: raise where a model or a piece would be left eager.
             on_change: what to do when weights, dtype, device or attention implementation have changed.
             fused: capture prompts and steps as Inductor compiles them, and as they are where it cannot; tens
-                of seconds for each piece. See `inference.fused`.
+                of seconds for each piece. Moves weights: see `GraphedForward`.
 
         Raises:
             LaunchgapError: a model or sizes that cannot be used; with `strict`, CaptureError.

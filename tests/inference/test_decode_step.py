@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -11,7 +13,8 @@ from inference.benchmark import BenchmarkSettings, measure
 from inference.case import CaseOptions, open_case
 from inference.decode_step import DecodeStep
 from inference.prepare import prepare
-from tests.inference.tiny_models import VOCABULARY, tiny
+from inference.side_by_side import follow
+from tests.inference.tiny_models import VOCABULARY, shallow, tiny
 
 LENGTH, SLOTS = 6, 12
 
@@ -83,13 +86,21 @@ def test_a_model_without_keys_and_values_is_refused() -> None:
         step("mamba", graph=True)
 
 
+def test_a_fused_step_moves_weights_and_an_eager_one_does_not() -> None:
+    model = shallow("llama")
+    layer: Any = model.get_submodule("model.layers.0.mlp")
+    for fused in (False, True):
+        DecodeStep(model, LENGTH, SLOTS, SimulationBackend(), graph=fused, fused=fused)
+        assert follow([layer.gate_proj.weight, layer.up_proj.weight]) == fused
+
+
 def test_a_case_of_steps_is_named_so_and_measured_like_any_other() -> None:
     case = open_case(CaseOptions(model="bert-tiny", device="cpu", prompt_length=4, phase="decode"))
     assert case.fields["name"] == "bert-tiny-float32-p4-m128-decode"
     assert case.phase is Phase.DECODE
-    settings = BenchmarkSettings((Strategy.EAGER, Strategy.GRAPH), runs=2, warmup_s=0.0, correctness_inputs=2)
-    results, again = measure(case, settings)
-    assert [one["status"] for one in results.values()] == ["ok", "ok"]
+    strategies = Strategy.EAGER, Strategy.GRAPH, Strategy.GRAPH_FUSED
+    results, again = measure(case, BenchmarkSettings(strategies, runs=2, warmup_s=0.0, correctness_inputs=2))
+    assert [one["status"] for one in results.values()] == ["ok", "ok", "ok"]
     found = results["graph"]["correctness"]
     assert found is not None
     assert found["bitwise"]

@@ -12,6 +12,7 @@ from contract import LaunchgapError
 from inference import forward as forward_module
 from inference.families import FAMILIES, tiny_model
 from inference.forward import GraphedForward
+from inference.generator import GraphedGenerator
 from inference.guards import ModelGuard
 from inference.ladder import Ladder
 
@@ -249,3 +250,22 @@ def test_a_runner_left_eager_captures_once_the_model_allows_it(model: PreTrained
         torch.testing.assert_close(forward(IDS), eager(model), atol=1e-5, rtol=1e-5)
         assert {entry.path for entry in forward.ledger} == {"graph"}
         assert forward.recaptures == 1
+
+
+def test_a_fused_runner_moves_weights_from_under_a_plain_one(model: PreTrainedModel) -> None:
+    with (
+        GraphedForward(model, LENGTHS) as plain,
+        GraphedForward(model, LENGTHS, on_change="raise") as strict,
+        GraphedGenerator(model, max_length=16) as generator,
+    ):
+        wanted, tokens = plain(IDS), generator.generate(IDS, 4)
+        with GraphedGenerator(model, max_length=16, fused=True) as fused:
+            assert torch.equal(fused.generate(IDS, 4), tokens)
+            assert torch.equal(plain(IDS), wanted)
+            assert torch.equal(generator.generate(IDS, 4), tokens)
+            assert (plain.recaptures, generator.recaptures, fused.recaptures) == (1, 1, 0)
+            with pytest.raises(LaunchgapError, match=r"q_proj\.weight lies at another address"):
+                strict(IDS)
+            with GraphedForward(model, (8,), fused=True):
+                assert torch.equal(plain(IDS), wanted)
+            assert plain.recaptures == 1
