@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -27,6 +27,7 @@ from inference.loading import float32_copy
 from inference.peers import compilers_reset
 from inference.prepare import prepare_case
 from inference.request import RequestTimes, random_prompt, run_request
+from inference.side_by_side import lay_side_by_side
 from inference.strategies import ForwardStrategy
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,11 @@ def _measure(case: ReadyCase, settings: BenchmarkSettings) -> tuple[dict[str, St
     def prompt() -> torch.Tensor:
         return random_prompt(case.fields["prompt_length"], loaded.fields["vocab_size"], generator)
 
+    if Strategy.GRAPH_FUSED in settings.strategies:
+        # It moves weights: before any graph is captured that would go on reading them where they were. A
+        # model that cannot run fails in every strategy, which then says why.
+        with suppress(LaunchgapError, RuntimeError):
+            lay_side_by_side(loaded.model)
     series = _prepare_all(case, settings.strategies)
     _check_all(case, series, [prompt() for _ in range(settings.correctness_inputs)])
     if series[Strategy.EAGER].strategy is not None:

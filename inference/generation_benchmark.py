@@ -30,6 +30,7 @@ from inference.generation_case import GenerationSettings, Plan, Request, draw_pl
 from inference.generation_peers import PEERS, PeerAnswer, PeerJob, run_peer, why_unavailable
 from inference.generation_rows import Row, make_row, require_count, token_agreement
 from inference.generation_series import Series, as_fields, failure_recorded
+from inference.side_by_side import lay_side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ def _measure_here(case: ReadyCase, settings: GenerationSettings, plan: Plan) -> 
     names = dict.fromkeys((GenerationStrategy.GENERATE, *settings.strategies))
     series = {name: Series(interleaved=True) for name in names if name not in PEERS}
     reference = series[GenerationStrategy.GENERATE]
-    _wake(case, plan)
+    _wake(case, plan, moves_weights=GenerationStrategy.GRAPH_FUSED in names)
     try:
         for name, one in tqdm(series.items(), desc="preparing", unit="row", delay=2, disable=None):
             with failure_recorded(name, one):
@@ -114,10 +115,12 @@ def _measure_here(case: ReadyCase, settings: GenerationSettings, plan: Plan) -> 
 
 
 @torch.no_grad()
-def _wake(case: ReadyCase, plan: Plan) -> None:
+def _wake(case: ReadyCase, plan: Plan, *, moves_weights: bool) -> None:
     """Run the model once: what a process pays for its first kernels is no row's cost."""
     with suppress(RuntimeError):  # a model that cannot run fails in every row, which then says why
         case.loaded.model(plan.first.prompt.to(case.backend.device))
+        if moves_weights:  # before the first capture: a row that is captured again is not timed like one
+            lay_side_by_side(case.loaded.model)
         case.backend.synchronize()
 
 
