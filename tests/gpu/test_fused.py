@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
+from torch.fx import GraphModule
+from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from inference.battery import check_runner
 from inference.families import FAMILIES, tiny_model
 from inference.forward import GraphedForward
+from inference.fused import _inductor
 from inference.generator import GraphedGenerator
 from inference.loading import float32_copy
 
@@ -66,6 +70,25 @@ def test_generation_is_that_of_transformers(model: PreTrainedModel) -> None:
             agreement = generator.compare_with_generate(torch.randint(1, 96, (1, n)), 12)
             assert agreement.first_divergence is None
         assert {r.name for r in generator.ledger if r.compile_s} >= {"prompt 32"}
+
+
+def test_products_of_one_input_are_one_and_a_plain_graph_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh, ids = family("Llama", torch.bfloat16), torch.randint(96, (1, 9))
+    products = []
+
+    def counted(device: torch.device, module: GraphModule, inputs: list[Any]) -> Callable[..., object]:
+        products.append(len(module.graph.find_nodes(op="call_function", target=linear)))
+        return _inductor(device, module, inputs)
+
+    monkeypatch.setattr("inference.fused._inductor", counted)
+    with GraphedForward(fresh, LENGTHS[1:], strict=True, only_if_faster=False) as plain:
+        wanted = plain(ids)
+        with GraphedForward(fresh, LENGTHS[1:], fused=True, strict=True, only_if_faster=False) as forward:
+            assert set(products) == {fresh.config.num_hidden_layers * 4 + 1}  # and the head
+            torch.testing.assert_close(plain(ids), wanted)
+            assert plain.recaptures == 1
+            assert [check for check in check_runner(forward, float32_copy(fresh)) if not check.passed] == []
+            assert forward.recaptures == 0
 
 
 def test_closing_gives_the_memory_back(model: PreTrainedModel) -> None:
