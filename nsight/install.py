@@ -23,6 +23,13 @@ BUNDLED_ROOT = Path("/opt/nvidia")
 GRAPH_EXPORT_SINCE = (2024, 2, 0)
 """First version seen to export graph-mode rows; 2022.4 and 2023.4 record them but have no table for them."""
 
+SIDE_BY_SIDE_SINCE = (2024, 1, 0)
+"""First version of which several captures at a time are let run on one host.
+
+All of 2022.4 share memory (/dev/shm/NSys-VERSION) that the first makes and the last removes. Two that start
+at once, and now and then one that starts as another ends, lose their agents or hang. 2023 was not tried.
+"""
+
 _VERSION = re.compile(r"\b(20\d\d)\.(\d+)\.(\d+)(?:\.\S+)?")
 _VERSION_TIMEOUT_S = 30.0
 
@@ -39,6 +46,11 @@ class Nsys:
     def exports_graph_mode(self) -> bool:
         """Whether a graph-mode trace survives the export to SQLite."""
         return self.version >= GRAPH_EXPORT_SINCE
+
+    @property
+    def captures_side_by_side(self) -> bool:
+        """Whether several captures at a time leave each other alone."""
+        return self.version >= SIDE_BY_SIDE_SINCE
 
 
 def parse_version(text: str) -> tuple[tuple[int, int, int], str]:

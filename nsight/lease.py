@@ -1,4 +1,4 @@
-"""One GPU for one program: chosen among those it may use, locked against other programs of launchgap.
+"""What only one program of launchgap may use at a time: a GPU, chosen among those it may use, or an old nsys.
 
 Two measurements on one GPU spoil both. Snakemake keeps the jobs of one pipeline apart; a second pipeline on
 the host knows nothing of the first, so each job holds a lock on its GPU. The lock belongs to an open file, so
@@ -15,7 +15,8 @@ import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def lock_folder(environ: Mapping[str, str]) -> Path:
         found = folder.lstat() if not named else folder.stat()
     except OSError as error:
         raise LaunchgapError(
-            f"{folder}: cannot be made for the locks of GPUs ({error.strerror}); set {LOCKS_VARIABLE}"
+            f"{folder}: cannot be made for the locks of launchgap ({error.strerror}); set {LOCKS_VARIABLE}"
         ) from error
     if not stat.S_ISDIR(found.st_mode) or (not named and found.st_uid != os.getuid()):
         raise LaunchgapError(f"{folder}: belongs to another user; set {LOCKS_VARIABLE} to a folder of yours")
@@ -131,12 +132,40 @@ def take(
     """
     if not devices:
         raise LaunchgapError(f"no GPU to use; check `nvidia-smi` and {VISIBLE}")
+    files = [folder / _file_name(device.lock_name) for device in devices]
+    place, descriptor = _first_free(files, may_wait, waiting)
+    return Lease(devices[place], descriptor)
+
+
+@contextmanager
+def alone(
+    name: str,
+    folder: Path,
+    may_wait: Callable[[], bool] = lambda: True,
+    waiting: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
+    """Hold the lock of that name; waits until it is free, as `take` does.
+
+    Raises:
+        LaunchgapError: `may_wait` said no, or the lock file cannot be opened.
+    """
+    _, descriptor = _first_free([folder / _file_name(name)], may_wait, waiting)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _first_free(
+    files: Sequence[Path], may_wait: Callable[[], bool], waiting: Callable[[], None]
+) -> tuple[int, int]:
+    """Lock one of the files; its place among them, and the descriptor that holds the lock."""
     told = False
     while True:
-        for device in devices:
-            descriptor = _try_lock(folder / _file_name(device))
+        for place, file in enumerate(files):
+            descriptor = _try_lock(file)
             if descriptor is not None:
-                return Lease(device, descriptor)
+                return place, descriptor
         if not told:
             waiting()
             told = True
@@ -145,8 +174,8 @@ def take(
         time.sleep(_POLL_S)
 
 
-def _file_name(device: Device) -> str:
-    return re.sub(r"[^A-Za-z0-9-]", "_", device.lock_name) + ".lock"
+def _file_name(lock_name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]", "_", lock_name) + ".lock"
 
 
 def _try_lock(path: Path) -> int | None:

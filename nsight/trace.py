@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
+import socket
 import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from contract import LaunchgapError, TraceMode
 from nsight.command import allowed_environ, export_command, profile_command
 from nsight.errors import ImporterBroken, NsysFailed, NsysTimeout, ProgramFailed
 from nsight.install import Nsys
+from nsight.lease import alone, lock_folder
 from nsight.processes import Finished, printed, run_marked
 
 REPORT_NAME = "trace.nsys-rep"
@@ -36,8 +38,9 @@ _CHATTER = (
 )
 
 # nsys 2022.4 could not talk to the agent that it had just started, or not find the semaphore they share:
-# seen now and then on busy machines.
-_NEVER_BEGAN = ("Local Endpoint is not available", "Agent launcher failed", "= sem_open")
+# seen on busy machines, and where somebody else's capture began or ended at the same moment.
+_LOST_AGENT = ("Local Endpoint is not available", "Agent launcher failed", "= sem_open")
+_LOST_AGENT_LINE = "End of file"
 
 # With less than this nsys cannot write even the smallest report.
 _FULL_BYTES = 4 * 1024**2
@@ -47,9 +50,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Traced:
-    """What to trace and how. nsys profile and nsys export each get `timeout_s`.
+    """What to trace and how. nsys profile and nsys export each get `timeout_s`, without the wait for a turn.
 
-    `may_go_on` is asked while they run; both are ended once it says no.
+    `may_go_on` is asked while they wait or run; both are ended once it says no.
     """
 
     program: tuple[str, ...]
@@ -70,7 +73,7 @@ def record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str,
         LaunchgapError: `may_go_on` said no.
     """
     try:
-        return _record_trace(nsys, traced, folder, allowed_environ(environ))
+        return _record_trace(nsys, traced, folder, environ)
     except NsysFailed as error:
         free = min(shutil.disk_usage(path).free for path in (folder, tempfile.gettempdir()))
         if free >= _FULL_BYTES:
@@ -84,16 +87,36 @@ def record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str,
 def _record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Path:
     report, sqlite = folder / REPORT_NAME, folder / SQLITE_NAME
     profile = profile_command(nsys, report, traced.program, traced.trace_mode, traced.trace_cuda)
-    finished = _run(profile, traced, folder, environ)
-    if finished.exit_code and any(words in finished.stdout + finished.stderr for words in _NEVER_BEGAN):
-        log.warning("nsys did not find its own agent, so nothing ran; trying once more")
+    with _turn(nsys, traced, environ):
         finished = _run(profile, traced, folder, environ)
+        if _lost_agent(finished, report):
+            log.warning("nsys lost its own agent, so nothing was recorded; trying once more")
+            finished = _run(profile, traced, folder, environ)
     _check_profile(finished, report)
     exported = _run(export_command(nsys, report, sqlite), traced, folder, environ)
     if exported.exit_code or not sqlite.exists():
         raise NsysFailed(f"nsys export: {_told(exported)}; export the report with a newer Nsight Systems")
     _check_export(sqlite)
     return sqlite
+
+
+def _turn(nsys: Nsys, traced: Traced, environ: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Keeps other captures of this host out, from before nsys starts until it has ended, where nsys needs it.
+
+    The host is in the name because hosts may share the folder of the locks.
+    """
+    if nsys.captures_side_by_side:
+        return nullcontext()
+    told = f"waiting: another capture runs, and nsys {nsys.version_text} can lose one of two at a time"
+    return alone(
+        f"nsys-{socket.gethostname()}", lock_folder(environ), traced.may_go_on, lambda: log.info(told)
+    )
+
+
+def _lost_agent(finished: Finished, report: Path) -> bool:
+    said = finished.stdout + finished.stderr
+    lost = any(words in said for words in _LOST_AGENT) or _LOST_AGENT_LINE in finished.stderr.splitlines()
+    return bool(finished.exit_code) and lost and not report.exists()
 
 
 def _check_export(sqlite: Path) -> None:
@@ -115,7 +138,12 @@ def _run(command: list[str], traced: Traced, folder: Path, environ: Mapping[str,
     begin = time.monotonic()
     try:
         finished = run_marked(
-            command, folder, environ, traced.timeout_s, traced.may_go_on, on_gpu=traced.trace_cuda
+            command,
+            folder,
+            allowed_environ(environ),
+            traced.timeout_s,
+            traced.may_go_on,
+            on_gpu=traced.trace_cuda,
         )
     except TimeoutError as error:
         raise NsysTimeout(

@@ -108,6 +108,17 @@ FAULTS = (
         (f"{TRACE}::test_an_agent_that_was_not_found_is_looked_for_once_more",),
     ),
     Fault(
+        "several captures at once on one host with nsys older than 2024, which can lose one of two",
+        "real nsys, three captures started at once; a lock that is held, stand-ins for nsys",
+        "`waiting: another capture runs` in the log",
+        "All traces, one capture after the other. The wait is no part of the time-out",
+        (
+            f"{TRACE}::test_captures_that_start_at_once_all_give_a_trace",
+            f"{TRACE}::test_the_wait_for_another_capture_is_told_and_is_none_of_its_time",
+            f"{TRACE}::test_a_capture_that_waits_ends_with_its_starter_and_a_newer_nsys_waits_for_none",
+        ),
+    ),
+    Fault(
         "the GPU is lost",
         "simulated: the errors of CUDA, word for word",
         "CUDA's own line and `the GPU or its driver failed: see nvidia-smi and `, exit code 2",

@@ -179,7 +179,7 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv(LOCKS_VARIABLE, str(tmp_path / "file"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert "file: cannot be made for the locks of GPUs" in in_process(main, "--", "true").complaint
+    assert "file: cannot be made for the locks of launchgap" in in_process(main, "--", "true").complaint
     monkeypatch.setenv(LOCKS_VARIABLE, str(tmp_path / "locks"))
     assert "/absent/program: cannot be run" in in_process(main, "--", "/absent/program").complaint
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")

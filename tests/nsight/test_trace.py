@@ -7,6 +7,9 @@ import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -17,8 +20,10 @@ import pytest
 
 from contract import LaunchgapError
 from nsight.errors import ImporterBroken, NsysFailed, NsysTimeout, ProgramFailed
-from nsight.install import Nsys
+from nsight.install import SIDE_BY_SIDE_SINCE, Nsys
+from nsight.lease import LOCKS_VARIABLE, Device, take
 from nsight.trace import Traced, record_trace
+from tests.in_process import ROOT
 from tests.nsight.conftest import FakeNsys, processes_with
 
 MakeTraced = Callable[..., Traced]
@@ -146,6 +151,8 @@ def test_what_nsys_can_do_wrong(
         ("[tag_message*] = Local Endpoint is not available.", 2, "Local Endpoint"),
         ("Agent launcher failed.", 2, "Agent launcher failed"),
         ("[boost::errinfo_api_function_*] = sem_open", 2, "sem_open"),
+        ("End of file", 2, "End of file"),
+        ("EOFError: End of file in a program", 1, "EOFError"),
         ("unrecognised option", 1, "unrecognised option"),
     ],
 )
@@ -157,6 +164,94 @@ def test_an_agent_that_was_not_found_is_looked_for_once_more(
     with pytest.raises(NsysFailed, match=error):
         record_trace(nsys, traced("ok"), folder, os.environ)
     assert (folder.parent / "tries").read_text().split() == ["try"] * tries
+
+
+CAPTURE = """
+import logging, os, sys, time
+from pathlib import Path
+from contract import TraceMode
+from nsight.install import find_nsys
+from nsight.trace import Traced, record_trace
+logging.basicConfig(format="%(message)s", level=logging.INFO)
+folder, nsys = Path(sys.argv[1]), find_nsys(os.environ)
+print("ready", flush=True)
+while not (folder.parent / "go").exists():
+    time.sleep(0.001)
+program = (sys.executable, "-c", "import time; time.sleep(0.2)")
+record_trace(nsys, Traced(program, TraceMode.NODE, False, 60.0), folder, os.environ)
+"""
+
+
+@pytest.mark.nsys
+def test_captures_that_start_at_once_all_give_a_trace(real_nsys: Nsys, tmp_path: Path) -> None:
+    # Of two at a time of nsys 2022.4, whose starts are that close, every second pair or so gave none.
+    folders = [tmp_path / str(number) for number in range(3)]
+    running = []
+    for folder in folders:
+        folder.mkdir()
+        command = [sys.executable, "-c", CAPTURE, str(folder)]
+        environ = {**os.environ, LOCKS_VARIABLE: str(tmp_path / "locks")}
+        pipe = subprocess.PIPE
+        running.append(subprocess.Popen(command, cwd=ROOT, env=environ, stdout=pipe, stderr=pipe, text=True))
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    (tmp_path / "go").touch()
+    logs = [process.communicate(timeout=120)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], logs
+    assert all((folder / "trace.sqlite").exists() for folder in folders)
+    waited = sum("waiting: another capture runs" in log for log in logs)
+    assert waited == (0 if real_nsys.captures_side_by_side else 2)
+
+
+@pytest.fixture
+def old_nsys(fake_nsys: FakeNsys) -> Nsys:
+    """A stand-in for an nsys that needs to be alone, which says so and fails."""
+    nsys = fake_nsys('echo "began" >&2; exit 1')
+    return replace(nsys, version=(2022, 4, 2), version_text="2022.4.2.1-df9881f")
+
+
+def _hold(locks: Path) -> int:
+    locks.mkdir()
+    return take([Device("", f"nsys-{os.uname().nodename}")], locks).descriptor
+
+
+def test_the_wait_for_another_capture_is_told_and_is_none_of_its_time(
+    old_nsys: Nsys, traced: MakeTraced, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    held, begin = _hold(folder.parent / "locks"), time.monotonic()
+    environ = {**os.environ, LOCKS_VARIABLE: str(folder.parent / "locks")}
+    freed: list[float] = []
+
+    def may_go_on() -> bool:
+        if not freed and time.monotonic() > begin + 3:
+            os.close(held)
+            freed.append(time.monotonic())
+        return True
+
+    waits = replace(traced("ok", timeout_s=2.5), may_go_on=may_go_on)
+    with pytest.raises(NsysFailed, match="began"):
+        record_trace(old_nsys, waits, folder, environ)
+    assert freed
+    told = [line for line in caplog.messages if line.startswith("waiting: ")]
+    assert told == [
+        "waiting: another capture runs, and nsys 2022.4.2.1-df9881f can lose one of two at a time"
+    ]
+    # Its end, of whatever kind, frees the lock.
+    os.close(take([Device("", f"nsys-{os.uname().nodename}")], folder.parent / "locks").descriptor)
+
+
+def test_a_capture_that_waits_ends_with_its_starter_and_a_newer_nsys_waits_for_none(
+    old_nsys: Nsys, traced: MakeTraced, folder: Path
+) -> None:
+    held = _hold(folder.parent / "locks")
+    environ = {**os.environ, LOCKS_VARIABLE: str(folder.parent / "locks")}
+    with pytest.raises(LaunchgapError, match="whoever started this is gone, so it waits no longer"):
+        record_trace(old_nsys, replace(traced("ok"), may_go_on=lambda: False), folder, environ)
+    with pytest.raises(NsysFailed, match="began"):
+        record_trace(replace(old_nsys, version=SIDE_BY_SIDE_SINCE), traced("ok"), folder, environ)
+    os.close(held)
 
 
 def test_export_that_fails(fake_nsys: FakeNsys, traced: MakeTraced, folder: Path) -> None:
