@@ -34,8 +34,9 @@ _FLOOR_IN = 0.14
 _BAR = 0.72
 _SUBTITLE = (
     "GPU's ledger of the request with the median range, as traced: not a latency · each bar begins where the "
-    "one above it ends · filled: GPU busy · hatched: gaps"
+    "one above it ends · filled: GPU busy{span} · hatched: gaps"
 )
+_SPAN = ", of a graph its replay span, pauses included"
 _FLOOR = " · dashed line: the floor, the time to read the weights once"
 
 
@@ -48,7 +49,9 @@ def ledger_waterfall(picture: Picture, width_in: float = WIDE_IN) -> Figure:
     """One group of bars for each ledger on one axis of microseconds; the floor as a line through them."""
     groups = [_NAME_IN + _ROW_IN * len(_PARTS) + _BETWEEN_IN for _ in picture.waterfalls]
     height_in = sum(groups) + (_FLOOR_IN if picture.floor_us is not None else 0.0)
-    subtitle = _SUBTITLE + (_FLOOR if picture.floor_us is not None else "")
+    spans = any(one.is_span for one in picture.waterfalls)
+    subtitle = _SUBTITLE.format(span=_SPAN if spans else "")
+    subtitle += _FLOOR if picture.floor_us is not None else ""
     with figure_parameters():
         figure, heading_in = new_figure(width_in, height_in + _AXIS_IN, picture.title, subtitle)
         axes = add_axes(figure, _LEFT_IN, _RIGHT_IN, heading_in, _AXIS_IN)
@@ -83,7 +86,8 @@ def _draw(figure: Figure, axes: Axes, one: Waterfall, place: int, top_in: float,
         if row:
             # A thin line from the bar above, whose end is this one's beginning.
             axes.plot([begin] * 2, [middle - _ROW_IN * (1 - _BAR / 2), middle], color=MUTED, linewidth=0.5)
-        margin_text(figure, axes, 1 - middle / height_in, part, SMALL_POINTS, MUTED)
+        name = one.busy_name if part == "busy" else part
+        margin_text(figure, axes, 1 - middle / height_in, name, SMALL_POINTS, MUTED)
         share = value / one.range_us * 100 if one.range_us else 0.0
         axes.annotate(
             f"{value:,.1f} us · {share:.0f} %",

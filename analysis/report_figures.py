@@ -19,7 +19,7 @@ from analysis.figures_latency import format_ms
 from analysis.figures_ledger import ledger_waterfall
 from analysis.report_data import CaseReport
 from analysis.report_traced import launch_rows
-from analysis.report_views_time import case_floor_us, median_ledger, parts_us
+from analysis.report_views_time import case_floor_us, is_span, median_ledger, parts_us
 from analysis.report_views_traced import comparison_rows
 from analysis.report_words import case_heading
 from analysis.waterfall import Picture, Waterfall
@@ -100,11 +100,14 @@ def _waterfall(case: CaseReport) -> CaseFigure | None:
         (name, median_ledger(case.explained, name)) if case.explained else (name, None)
         for name in (Strategy.EAGER.value, Strategy.GRAPH.value)
     ]
-    known = [Waterfall(name, parts_us(row)) for name, row in sides if row is not None]
+    known = [Waterfall(name, parts_us(row), is_span(row)) for name, row in sides if row is not None]
     if not known:
         return None
     floor_us = case_floor_us(case)
-    words = [f"{one.strategy} {one.range_us:,.0f} us, of it busy {one.parts_us[1]:,.0f}" for one in known]
+    words = [
+        f"{one.strategy} {one.range_us:,.0f} us, of it {one.busy_name} {one.parts_us[1]:,.0f}"
+        for one in known
+    ]
     floor = "" if floor_us is None else f" Floor {floor_us:,.0f} us."
     title = f"Where the time of the median request went: {case_heading(case)}"
     return CaseFigure(

@@ -18,6 +18,7 @@ from analysis.report_views_match import (
 )
 from analysis.report_views_time import (
     host_ledger_table,
+    is_span,
     ledger_table,
     median_ledger,
     score_table,
@@ -117,9 +118,14 @@ def time_section(case: CaseReport, found: Explained) -> Section:
 def _shares(side: LedgerRow) -> Line:
     whole = side.range_ns or 1.0
     waited, busy = ((value or 0.0) / whole * 100 for value in (side.launch_bound_gaps_ns, side.busy_ns))
+    worked = (
+        f"its replay, pauses between its kernels included, spanned {busy:.0f} % of the range, and the GPU"
+        if is_span(side)
+        else f"the GPU was busy for {busy:.0f} % of the range and"
+    )
     return Line(
-        f"{side.strategy}, median request: the GPU was busy for {busy:.0f} % of the range and waited for "
-        f"launches, once it had begun, for {waited:.0f} %."
+        f"{side.strategy}, median request: {worked} waited for launches, once it had begun, for "
+        f"{waited:.0f} %."
     )
 
 

@@ -19,7 +19,7 @@ from analysis.report_cells import (
 from analysis.report_data import CaseReport, ReportData
 from analysis.report_explained import CostRow, Explained, HostRow, LedgerRow, ScoreRow
 from analysis.waterfall import floor_us_of, median_request
-from contract import Strategy, TraceMode
+from contract import WITHOUT_GRAPH, Strategy, TraceMode
 
 GPU_PARTS = ("head", "busy", "launch_bound_gaps", "device_gaps", "tail")
 HOST_PARTS = ("launches", "synchronising", "copies", "allocations", "other_api", "rest")
@@ -76,11 +76,11 @@ def waterfall_table(case: CaseReport) -> Table | None:
     for place, name in enumerate((*GPU_PARTS, "range")):
         pair = [None if one is None else one[place] for one in values]
         row = _waterfall_row(name.replace("_", " ").replace("launch bound", "launch-bound"), *pair)
-        if name in _HIDDEN_IN_SPAN and _is_span(sides[1]):
+        if name in _HIDDEN_IN_SPAN and is_span(sides[1]):
             row = (text_cell(_HIDDEN_IN_SPAN[name]), *row[1:-1], Cell(""))
         rows.append(row)
     floor_us, notes = case_floor_us(case), [AS_TRACED]
-    if _is_span(sides[1]):
+    if is_span(sides[1]):
         notes.append(_SPAN_NOTE)
     if floor_us is not None:
         rows.append(_waterfall_row("floor", None, floor_us))
@@ -96,9 +96,9 @@ def waterfall_table(case: CaseReport) -> Table | None:
     )
 
 
-def _is_span(graph: LedgerRow | None) -> bool:
-    """Whether a graph's busy time is that of whole replays, which hides the pauses in them."""
-    return graph is not None and graph.trace_mode == TraceMode.GRAPH
+def is_span(row: LedgerRow | None) -> bool:
+    """Whether busy is that of whole replays, which hides the pauses in them."""
+    return row is not None and row.trace_mode == TraceMode.GRAPH and row.strategy not in WITHOUT_GRAPH
 
 
 def _waterfall_row(name: str, before: float | None, after: float | None) -> tuple[Cell, ...]:
@@ -114,7 +114,7 @@ def ledger_table(case: CaseReport) -> Table | None:
     if found is None:
         return None
     table = _means(case, found.ledger, GPU_PARTS, titles, (caption, "ledger.csv"))
-    if table is None or not _is_span(median_ledger(found, Strategy.GRAPH.value)):
+    if table is None or not is_span(median_ledger(found, Strategy.GRAPH.value)):
         return table
     return replace(table, notes=(*table.notes, _SPAN_NOTE))
 

@@ -80,7 +80,7 @@ def timeline_panel(timelines: Sequence[Timeline], prefix: str, source: str = "")
 def sentence(timeline: Timeline) -> str:
     """What a timeline shows: its kernels, its range, how busy the GPU was, and its gaps by kind."""
     told = [f"{timeline.strategy}: {_worked(timeline)} in {time_words(timeline.range_ns)}"]
-    told.append(f"GPU busy {busy_percent(timeline)}")
+    told.append(f"{_busy_name(timeline)} {busy_percent(timeline)}")
     for kind in GapKind:
         found = [gap.duration_ns for gap in timeline.gaps if gap.kind is kind]
         if found:
@@ -90,8 +90,14 @@ def sentence(timeline: Timeline) -> str:
 
 def heading(timeline: Timeline) -> str:
     """What stands above a timeline, beside its name."""
-    busy = f"GPU busy {busy_percent(timeline)}"
+    busy = f"{_busy_name(timeline)} {busy_percent(timeline)}"
     return f"{time_words(timeline.range_ns)} · {_worked(timeline)} · {busy}"
+
+
+def _busy_name(timeline: Timeline) -> str:
+    """What the busy time of a timeline is: graph mode draws a replay whole, pauses included."""
+    spans = timeline.trace_mode is TraceMode.GRAPH and timeline.strategy not in WITHOUT_GRAPH
+    return "replay span" if spans else "GPU busy"
 
 
 def busy_percent(timeline: Timeline) -> str:

@@ -9,10 +9,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Waterfall:
-    """The GPU's ledger of one request: `parts_us` in the order of `GPU_PARTS`, which add up to its range."""
+    """The GPU's ledger of one request: `parts_us` in the order of `GPU_PARTS`, which add up to its range.
+
+    `is_span`: busy is that of replays recorded whole, pauses between their nodes included.
+    """
 
     strategy: str
     parts_us: tuple[float, ...]
+    is_span: bool = False
+
+    @property
+    def busy_name(self) -> str:
+        """What the second part is called."""
+        return "replay span" if self.is_span else "busy"
 
     @property
     def range_us(self) -> float:

@@ -22,13 +22,17 @@ from analysis.ledger_findings import ledger_findings, no_floor
 from analysis.overview import process_id
 from analysis.tracers import tracer_of
 from analysis.waterfall import Picture, Waterfall, floor_us_of, median_request
-from contract import LaunchgapError, read_record
+from contract import LaunchgapError, TraceMode, read_record
 
 _NS_PER_US = 1_000.0
 _SUM = "range"
 _ADDS_UP = (
     "The last row is the range itself. Means, totals and the parts of the median request add up to it; "
     "medians need not."
+)
+_SPAN = (
+    "Graph mode records a replay whole: busy of a graph is its replay span there, pauses between its kernels "
+    "included, so compare it with no eager's."
 )
 _GPU_LONG = ("start_s", "launch_bound_gaps", "device_gaps", "operations", "outside_ns", "timed")
 
@@ -86,9 +90,11 @@ def ledger_view(path: Path, request: Request) -> tuple[View, Picture]:
         about = _findings(other, beside)
         findings = [*about_side(tuple(findings), "eager"), *about_side(about, "graph")]
         findings += check_same_case(one, other)
-        sections = [_compared(ledgers, beside, floor_us), *sections, *_sections(other, beside, "graph ")]
+        compared = _compared(ledgers, beside, floor_us, _is_span(other))
+        sections = [compared, *sections, *_sections(other, beside, "graph ")]
     facts = _facts(one, ledgers, floor_us) | ({} if other is None else _graph_facts(other, beside))
-    picture = _picture(one, ledgers, beside, floor_us)
+    sides = [(one, ledgers), *([] if other is None or beside is None else [(other, beside)])]
+    picture = _picture(sides, floor_us)
     return View("trace-ledger", str(path), facts, tuple(findings), tuple(sections)), picture
 
 
@@ -146,7 +152,8 @@ def _sections(requests: Requests, ledgers: Ledgers, lead: str) -> Iterator[Secti
         pooled(table, parts, ledgers.median)
         for table, parts in ((ledgers.gpu, GPU_PARTS), (ledgers.host, HOST_PARTS))
     )
-    yield Section(f"{key}gpu", f"GPU ledger{of}: {named}", gpu, _ADDS_UP, whole=True)
+    note = f"{_ADDS_UP} {_SPAN}" if _is_span(requests) else _ADDS_UP
+    yield Section(f"{key}gpu", f"GPU ledger{of}: {named}", gpu, note, whole=True)
     yield Section(f"{key}host", f"Host ledger{of}: {named}", host, _ADDS_UP, whole=True)
     yield Section(f"{key}gpu_requests", f"GPU ledger of each {lead}request", ledgers.gpu, long=_GPU_LONG)
     calls = tuple(str(name) for name in ledgers.host if str(name).endswith("_calls"))
@@ -168,8 +175,8 @@ def _device_section(requests: Requests) -> Iterator[Section]:
         yield Section("gpu_devices", "GPU ledger of each device", pd.concat(tables), note, whole=True)
 
 
-def _compared(eager: Ledgers, graph: Ledgers, floor_us: float | None) -> Section:
-    """The median request of both sides, part by part."""
+def _compared(eager: Ledgers, graph: Ledgers, floor_us: float | None, is_span: bool) -> Section:
+    """The median request of both sides, part by part; `is_span`: busy of the graph is its replay span."""
     rows: list[dict[str, object]] = []
     for name in (*GPU_PARTS, "range_ns"):
         before, after = (side.median_us(name) for side in (eager, graph))
@@ -185,7 +192,13 @@ def _compared(eager: Ledgers, graph: Ledgers, floor_us: float | None) -> Section
         rows.append({"part": "floor", "eager_us": np.nan, "graph_us": floor_us, "difference_us": np.nan})
     title = "Eager's median request and the graph's"
     note = "The request with the median range of each trace, as traced; floor: the time to read the weights."
+    note += f" {_SPAN}" if is_span else ""
     return Section("compared", title, pd.DataFrame(rows), note, whole=True)
+
+
+def _is_span(requests: Requests) -> bool:
+    """Whether busy is that of replays recorded whole, pauses between their nodes included."""
+    return requests.replays and requests.trace.graph_trace_mode is TraceMode.GRAPH
 
 
 def _facts(requests: Requests, ledgers: Ledgers, floor_us: float | None) -> dict[str, Fact]:
@@ -228,18 +241,15 @@ def _check_case(one: Requests, path: Path | None, latency: Mapping[str, Any] | N
         )
 
 
-def _picture(one: Requests, ledgers: Ledgers, beside: Ledgers | None, floor_us: float | None) -> Picture:
+def _picture(sides: Sequence[tuple[Requests, Ledgers]], floor_us: float | None) -> Picture:
+    one, _ = sides[0]
     title = one.path.name if one.record is None else str(one.record["case"]["name"])
     names = ("graph" if one.replays else "eager", "graph")
-    sides = [side for side in (ledgers, beside) if side is not None]
     return Picture(
         title=shown(f"Where the time of the median request went: {title}", 200),
         waterfalls=tuple(
-            Waterfall(
-                name,
-                tuple(side.median_us(part) for part in GPU_PARTS),
-            )
-            for name, side in zip(names, sides, strict=False)
+            Waterfall(name, tuple(found.median_us(part) for part in GPU_PARTS), _is_span(side))
+            for name, (side, found) in zip(names, sides, strict=False)
         ),
         floor_us=floor_us,
     )

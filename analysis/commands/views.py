@@ -35,7 +35,8 @@ _HIDDEN_KERNELS = (
     "it are unknown, and those beside it would mislead. Capture with --cuda-graph-trace=node to see them."
 )
 _INSTANCE_NOTE = (
-    "GPU busy is the union of kernels, copies and sets on each device, the span runs from the first start to "
+    "GPU busy is the union of kernels, copies, sets and replays recorded whole (pauses in them included) on "
+    "each device, the span runs from the first start to "
     "the last end, and launch_api_us is the time inside launch calls: all of what the instance launched, "
     "whenever the GPU ran it. A '-' is not in the trace, which is never zero."
 )

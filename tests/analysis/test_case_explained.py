@@ -99,6 +99,9 @@ def test_a_case_of_an_h200_is_explained_in_every_format(tmp_path: Path) -> None:
     assert (spans[0], spans[-1]) == ("200.9", "")
     assert waterfall["device gaps"][-1] == ""
     assert "Neither is comparable with eager's" in seen.text
+    assert "eager, median request: the GPU was busy for 8 % of the range" in seen.text
+    assert "graph, median request: its replay, pauses between its kernels included, spanned 79 %" in seen.text
+    assert "graph 284 us, of it replay span 225" in markdown
     assert waterfall["floor"][:2] == ["–", "4.4"]
     (score,) = record["explained"]["scores"]
     assert score["measured_us"] == pytest.approx(259.488)

@@ -29,8 +29,10 @@ from analysis.figures import (
     where_time_went,
 )
 from analysis.figures_latency import format_ms
+from analysis.figures_ledger import ledger_waterfall
 from analysis.figures_style import StrategyStyle, shorten_middle, strategy_style
 from analysis.figures_trace import KERNELS_ROW
+from analysis.waterfall import Picture, Waterfall
 from contract import Strategy
 from tests.analysis.report_samples import HOSTILE, failed, latency_record, peers_record, strategy
 
@@ -167,6 +169,17 @@ def test_time_bars_split_the_latency_into_busy_and_idle() -> None:
     said = words(axes.figure)  # type: ignore[arg-type]
     assert "GPU busy 1.50 ms (33 %)" in said
     assert "as traced, launch calls take 17 % of the request" in said
+
+
+def test_a_replay_recorded_whole_is_called_a_span() -> None:
+    parts = (1.0, 5.0, 2.0, 1.0, 1.0)
+    eager = Waterfall("eager", parts)
+    apart = words(ledger_waterfall(Picture("t", (eager, Waterfall("graph", parts)), None)))
+    assert "span" not in apart
+    assert apart.split("\n").count("busy") == 2
+    whole = words(ledger_waterfall(Picture("t", (eager, Waterfall("graph", parts, is_span=True)), None)))
+    assert whole.split("\n").count("busy") == whole.split("\n").count("replay span") == 1
+    assert "of a graph its replay span, pauses included" in whole.replace("\n", " ")
 
 
 def test_busy_beyond_the_latency_is_shown_and_blamed_on_tracing() -> None:

@@ -150,7 +150,7 @@ def test_the_sentence_says_what_the_ledger_says(gpt2: tuple[Timeline, Timeline])
         graph
     )
     whole = traced("gpt2-float32-p50-m1024", "graph", "graph")
-    assert sentence(whole).startswith("graph: 1 replay in 1.71 ms")
+    assert sentence(whole).startswith("graph: 1 replay in 1.71 ms, replay span 95 %")
 
 
 @pytest.mark.parametrize(

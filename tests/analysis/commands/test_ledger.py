@@ -89,6 +89,13 @@ def test_eager_beside_its_graph_and_the_floor(tmp_path: Path) -> None:
     assert len(content["tables"]["graph_gpu_requests"]) == content["trace"]["graph_requests"] == 20
 
 
+def test_what_graph_mode_calls_busy_is_a_span_and_called_one() -> None:
+    beside = ledger(EAGER, "--graph", GRAPH).out
+    assert beside.count("busy of a graph is its replay span") == 2
+    assert ledger(GRAPH).out.count("busy of a graph is its replay span") == 1
+    assert "span" not in ledger(EAGER, "--graph", CASE / "graph.node.sqlite.gz").out
+
+
 def test_a_graph_traced_node_by_node_is_a_warning() -> None:
     ran = ledger(EAGER, "--graph", CASE / "graph.node.sqlite.gz", "--format", "csv")
     assert ran.code == 0
