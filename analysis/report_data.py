@@ -31,7 +31,7 @@ from analysis.report_missing import (
     unusable_traces,
     why_not_traced,
 )
-from analysis.report_tables import CaseTables, read_tables
+from analysis.report_tables import ANALYSE_AGAIN, CaseTables, read_tables
 from analysis.report_traced import TracedFacts, traced_facts
 from analysis.timeline import Timeline
 from analysis.timeline_json import KIND as TIMELINE_KIND
@@ -239,10 +239,10 @@ def _with_timelines(case: CaseReport, folder: Path, output_dir: Path) -> CaseRep
     """The case with its timelines, or with why there are none."""
     path = folder / "timeline.json"
     try:
-        about = read_record(path, TIMELINE_KIND).get("case")
+        about = read_record(path, TIMELINE_KIND, ANALYSE_AGAIN).get("case")
         if about != case.record["case"]["name"]:
             raise LaunchgapError(
-                f"{path}: about case {about!r}, not {case.record['case']['name']!r}; analyse the traces again"
+                f"{path}: about case {about!r}, not {case.record['case']['name']!r}; {ANALYSE_AGAIN}"
             )
         return replace(case, timelines=read_timelines(path))
     except LaunchgapError as error:

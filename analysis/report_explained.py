@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.case_parts import MatchVerdict, PredictionVerdict
 from analysis.finding import SEVERITIES
-from analysis.report_tables import read_rows
+from analysis.report_tables import ANALYSE_AGAIN, read_rows
 from contract import LaunchgapError, read_record
 
 
@@ -199,11 +199,9 @@ def read_explained(folder: Path, source: str, case: str) -> Explained:
         LaunchgapError: a file is missing, broken or about another case.
     """
     path = folder / "explained.json"
-    record = read_record(path, "explained")
+    record = read_record(path, "explained", ANALYSE_AGAIN)
     if record.get("case") != case:
-        raise LaunchgapError(
-            f"{path}: about case {record.get('case')!r}, not {case!r}; analyse the traces again"
-        )
+        raise LaunchgapError(f"{path}: about case {record.get('case')!r}, not {case!r}; {ANALYSE_AGAIN}")
     verdicts, prediction, findings, absent = _judgements(path, record)
     return Explained(
         source=source,
@@ -244,9 +242,7 @@ def _judgements(
         if not {one.severity for one in findings} <= set(SEVERITIES):
             raise ValueError("severity")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LaunchgapError(
-            f"{path}: incomplete ({error!r}); delete it and analyse the traces again"
-        ) from error
+        raise LaunchgapError(f"{path}: incomplete ({error!r}); {ANALYSE_AGAIN}") from error
     return verdicts, prediction, findings, absent
 
 

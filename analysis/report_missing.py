@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.report_explained import Explained
-from analysis.report_tables import CaseTables
+from analysis.report_tables import ANALYSE_AGAIN, CaseTables
 from contract import LatencyRecord, LaunchgapError, PreflightRecord
 
 INSTALL_HINT = "install Nsight Systems with `bash envs/install-nsys.sh`, then run `snakemake --cores 1` again"
@@ -117,5 +117,5 @@ def _counted_otherwise(tables: CaseTables) -> Iterator[str]:
         if trace.status in ("ok", "no gpu") and trace.requests is not None and trace.requests != found:
             yield (
                 f"{trace.strategy} ({trace.trace_mode} mode): requests.csv has {found} requests, traces.json "
-                f"says {trace.requests}, so they are not of one analysis; analyse the traces again."
+                f"says {trace.requests}, so they are not of one analysis; {ANALYSE_AGAIN}."
             )

@@ -17,6 +17,11 @@ from contract import LaunchgapError, read_record
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+ANALYSE_AGAIN = (
+    "analyse the traces again: `snakemake --cores 1 --forcerun analyse`, or scripts/analyse_traces.py"
+)
+"""What to do about a file of a case's tables: while it is there, Snakemake takes it for done."""
+
 _NOT_MEASURED = frozenset({"", "na", "nan", "<na>", "none"})
 
 
@@ -126,11 +131,10 @@ def read_tables(folder: Path, source: str, case: str) -> CaseTables:
         LaunchgapError: a table is missing, lacks a column, holds text where a number belongs, or is about
             another case.
     """
-    record = read_record(folder / "traces.json", "traces")
+    record = read_record(folder / "traces.json", "traces", ANALYSE_AGAIN)
     if record.get("case") != case:
         raise LaunchgapError(
-            f"{folder / 'traces.json'}: about case {record.get('case')!r}, not {case!r}; "
-            "analyse the traces again"
+            f"{folder / 'traces.json'}: about case {record.get('case')!r}, not {case!r}; {ANALYSE_AGAIN}"
         )
     return CaseTables(
         source=source,
@@ -154,18 +158,12 @@ def read_rows(path: Path, row_type: type[Row]) -> tuple[Row, ...]:
             header = reader.fieldnames or []
             lines = list(reader)
     except OSError as error:
-        raise LaunchgapError(
-            f"{path}: cannot be read ({error.strerror}); analyse the traces again"
-        ) from error
+        raise LaunchgapError(f"{path}: cannot be read ({error.strerror}); {ANALYSE_AGAIN}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise LaunchgapError(
-            f"{path}: not valid CSV ({error}); delete it and analyse the traces again"
-        ) from error
+        raise LaunchgapError(f"{path}: not valid CSV ({error}); {ANALYSE_AGAIN}") from error
     missing = [field.name for field in fields(row_type) if field.name not in header]
     if missing:
-        raise LaunchgapError(
-            f"{path}: no column {', '.join(missing)}; analyse the traces again with this launchgap"
-        )
+        raise LaunchgapError(f"{path}: no column {', '.join(missing)}; {ANALYSE_AGAIN}")
     return tuple(_row(path, number, line, row_type) for number, line in enumerate(lines, start=2))
 
 
@@ -174,9 +172,7 @@ def _row(path: Path, number: int, line: Mapping[str, str | None], row_type: type
     for field in fields(row_type):
         text = line[field.name]
         if text is None:
-            raise LaunchgapError(
-                f"{path}, line {number}: cut short; delete the table and analyse the traces again"
-            )
+            raise LaunchgapError(f"{path}, line {number}: cut short; {ANALYSE_AGAIN}")
         values[field.name] = text if field.type == "str" else _number(path, number, field.name, text)
     return row_type(**values)
 
@@ -189,9 +185,7 @@ def _number(path: Path, number: int, column: str, text: str) -> float | None:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise LaunchgapError(
-            f"{path}, line {number}: {column} is {text!r}, no number; analyse the traces again"
-        )
+        raise LaunchgapError(f"{path}, line {number}: {column} is {text!r}, no number; {ANALYSE_AGAIN}")
     return value
 
 
@@ -215,6 +209,4 @@ def _trace_infos(path: Path, record: Mapping[str, Any]) -> tuple[TraceInfo, ...]
             for one in record["traces"]
         )
     except (KeyError, TypeError) as error:
-        raise LaunchgapError(
-            f"{path}: incomplete ({error!r}); delete it and analyse the traces again"
-        ) from error
+        raise LaunchgapError(f"{path}: incomplete ({error!r}); {ANALYSE_AGAIN}") from error

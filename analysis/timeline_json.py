@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analysis.host_parts import HostPart
+from analysis.report_tables import ANALYSE_AGAIN
 from analysis.timeline import NO_LAUNCH, Gap, GapKind, HostCall, Operation, Row, SubRange, Timeline, WorkKind
 from contract import SCHEMA_VERSION, LaunchgapError, TraceMode, read_record
 
@@ -92,11 +93,11 @@ def read_timelines(path: Path) -> tuple[Timeline, ...]:
     Raises:
         LaunchgapError: the file is missing, is no record of timelines, of another schema version or damaged.
     """
-    record = read_record(path, KIND)
+    record = read_record(path, KIND, ANALYSE_AGAIN)
     try:
         return tuple(_timeline(fields) for fields in _list(record, "timelines", dict))
     except _Damaged as error:
-        raise LaunchgapError(f"{path}: damaged ({error}); delete it and analyse the traces again") from error
+        raise LaunchgapError(f"{path}: damaged ({error}); {ANALYSE_AGAIN}") from error
 
 
 def _timeline(fields: Mapping[str, Any]) -> Timeline:

@@ -167,8 +167,8 @@ class PreflightRecord(TypedDict):
     findings: list[str]
 
 
-def read_record(path: Path, kind: str) -> dict[str, Any]:
-    """Read a JSON record of the given kind.
+def read_record(path: Path, kind: str, remedy: str = "") -> dict[str, Any]:
+    """Read a JSON record of the given kind; `remedy` says how it is made anew, where the reader knows.
 
     Raises:
         LaunchgapError: the file is missing, is no JSON, is of another kind or of another schema version.
@@ -177,19 +177,20 @@ def read_record(path: Path, kind: str) -> dict[str, Any]:
         record = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise LaunchgapError(
-            f"{path}: cannot be read ({error.strerror}); give the {kind} record that launchgap wrote"
+            f"{path}: cannot be read ({error.strerror}); "
+            + (remedy or f"give the {kind} record that launchgap wrote")
         ) from error
     except ValueError as error:
         # Whose file it is cannot be told, so nothing is said of deleting it.
         raise LaunchgapError(
-            f"{path}: not valid JSON ({error}), so no {kind} record; give the file that launchgap wrote, "
-            "or run again what writes it"
+            f"{path}: not valid JSON ({error}), so no {kind} record; "
+            + (remedy or "give the file that launchgap wrote, or run again what writes it")
         ) from error
     if not isinstance(record, dict) or record.get("kind") != kind:
-        raise LaunchgapError(f"{path}: not a {kind} record; give the file that launchgap wrote")
+        raise LaunchgapError(f"{path}: not a {kind} record; {remedy or 'give the file that launchgap wrote'}")
     if record.get("schema_version") != SCHEMA_VERSION:
         raise LaunchgapError(
             f"{path}: record schema {record.get('schema_version')!r}, this launchgap reads {SCHEMA_VERSION}; "
-            "measure again or use the version that wrote it"
+            + (remedy or "measure again or use the version that wrote it")
         )
     return record

@@ -278,6 +278,8 @@ def wanted_traces(strategies: Sequence[str], preflight_file: Path, latency_file:
     nsys = parse_version(preflight["nsys_version"])[0] if recorded_by == "nsys" else None
     for strategy in strategies:
         if strategy not in measured:
-            raise LaunchgapError(f"{latency_file}: holds no strategy {strategy}; delete it and make it again")
+            raise LaunchgapError(
+                f"{latency_file}: holds no strategy {strategy}; delete it and start again to measure anew"
+            )
     whole = [strategy for strategy in strategies if measured[strategy]["status"] == "ok"]
     return trace_names(whole, graph_mode=has_graph_mode(preflight["device"], nsys))

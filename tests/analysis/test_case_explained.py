@@ -20,6 +20,7 @@ from analysis.case_explained import TABLE_COLUMNS
 from analysis.host_ledger import HOST_PARTS
 from analysis.ledger import GPU_PARTS
 from analysis.report import ReportData, gather, render_html, render_json, render_markdown
+from analysis.report_tables import ANALYSE_AGAIN
 from tests.analysis.calibration_record import record as calibration_record
 from tests.analysis.report_page import Page
 from tests.analysis.report_samples import HOSTILE
@@ -224,6 +225,7 @@ def test_a_broken_record_costs_the_explanations_alone(tmp_path: Path) -> None:
         (part,) = found.missing
         assert part.what.startswith("Ledgers, match of kernels")
         assert reason in part.why
+        assert part.why.endswith(f"; {ANALYSE_AGAIN}")
         assert str(tmp_path) not in part.why
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from analysis.latency import reduction
 from analysis.report import ReportData, gather
+from analysis.report_tables import ANALYSE_AGAIN
 from analysis.report_views import overview_table
 from analysis.report_words import remarks
 from contract import LatencyRecord, LaunchgapError
@@ -295,7 +296,7 @@ def sample(root: Path) -> Path:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda path: path.unlink(), "timeline.json: cannot be read (No such file or directory); give"),
+        (lambda path: path.unlink(), "timeline.json: cannot be read (No such file or directory); analyse"),
         (lambda path: path.write_text("{"), "timeline.json: not valid JSON"),
         (lambda path: path.write_text(path.read_text().replace("gpt2", "bert")), "about case 'bert-float32"),
         (lambda path: path.write_text(path.read_text().replace('"range_ns":', '"x":')), "damaged (range_ns"),
@@ -312,6 +313,7 @@ def test_a_timeline_that_cannot_be_read_costs_only_itself(
     assert len(data.warnings) == 1
     assert part.what == "Timeline of a request"
     assert why in part.why
+    assert part.why.endswith(f"; {ANALYSE_AGAIN}")
     assert str(tmp_path) not in part.why
     assert case.timelines == ()
     assert case.explained is not None
@@ -335,7 +337,7 @@ def test_another_number_of_requests_is_doubted(tmp_path: Path) -> None:
     (case,) = read(tmp_path).cases
     (doubt,) = case.doubts
     assert doubt.startswith("graph (node mode): requests.csv has 2 requests, traces.json says 3")
-    assert doubt.endswith("analyse the traces again.")
+    assert doubt.endswith(f"; {ANALYSE_AGAIN}.")
 
 
 def test_a_latency_record_in_the_tables_of_another_case_keeps_its_latency(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.report_tables import read_tables
+from analysis.report_tables import ANALYSE_AGAIN, read_tables
 from analysis.report_traced import launch_rows, time_mode, traced_facts
 from contract import LaunchgapError
 from tests.analysis.report_samples import request_rows, trace_entry, write_tables
@@ -133,7 +133,7 @@ def entry_without_status(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (drop_column, r"kernels\.csv: no column share_percent; analyse"),
+        (drop_column, r"kernels\.csv: no column share_percent"),
         (spoil_number, r"launches\.csv, line 2: launch_api_us_per_request is 'many', no number"),
         (infinite_number, r"launches\.csv, line 2: .* is 'inf', no number"),
         (cut_short, r"comparison\.csv, line 41: cut short"),
@@ -152,6 +152,7 @@ def test_a_damaged_table_is_one_line_that_names_it(
     with pytest.raises(LaunchgapError, match=message) as caught:
         read_tables(folder, "", CASE)
     assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(f"; {ANALYSE_AGAIN}")
 
 
 def test_tables_of_another_case_are_refused(tmp_path: Path) -> None:

@@ -161,6 +161,16 @@ FAULTS = (
         (f"{TRACER}::test_results_of_an_older_version",),
     ),
     Fault(
+        "a table of the results is damaged",
+        "real: one is cut off; each way of damage on its own",
+        "the file, what is wrong with it, and the command that makes it anew",
+        f"A report that is made meanwhile lacks what the table told, and says so. {SAME}",
+        (
+            f"{TRACER}::test_a_damaged_table_is_made_anew_by_what_its_error_says",
+            "tests/analysis/test_report_tables.py::test_a_damaged_table_is_one_line_that_names_it",
+        ),
+    ),
+    Fault(
         "two pipelines in one folder",
         "real: the second starts while the first traces",
         "Snakemake's `Directory cannot be locked`",

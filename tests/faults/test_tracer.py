@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from analysis.report_tables import ANALYSE_AGAIN
 from nsight.capture import capture
 from nsight.errors import NsysFailed
 from nsight.install import Nsys
@@ -64,6 +66,19 @@ def test_the_pipeline_goes_on_once_nsys_is_mended(
     )
     assert [name for name in finished.trace_files() if name.startswith("graph")] == []
     assert finished.run(LAUNCHGAP_NSYS=str(real_nsys.path)).returncode == 0
+    assert normalised(finished.path("results")) == normalised(finished_master.path("results"))
+
+
+@pytest.mark.nsys
+def test_a_damaged_table_is_made_anew_by_what_its_error_says(
+    finished: Project, finished_master: Project
+) -> None:
+    table = finished.path(f"results/tables/{CASE}/ledger.csv")
+    table.write_bytes(table.read_bytes()[:100])
+    command = re.search(r"`snakemake (.*)`", ANALYSE_AGAIN)
+    assert command is not None
+    done = finished.run(*command[1].split())
+    assert done.returncode == 0, done.stderr
     assert normalised(finished.path("results")) == normalised(finished_master.path("results"))
 
 
