@@ -102,7 +102,8 @@ class BrokenCase:
 class ReportData:
     """Everything the report says, before it is put into words.
 
-    `warnings` is for a terminal: a sentence for each broken case or part, with paths as they were given.
+    `warnings` is for a terminal: a sentence for a broken preflight and for each broken case or part, with
+    paths as they were given.
     """
 
     cases: tuple[CaseReport, ...]
@@ -129,7 +130,7 @@ def gather(
         LaunchgapError: `latency_dir` is missing or empty, or not one of its records can be read.
     """
     folders = [latency_dir / name for name in names] or _case_folders(latency_dir)
-    preflight, findings = _read_preflight(preflight_path)
+    preflight, findings, unread_preflight = _read_preflight(preflight_path, output_dir)
     cases: list[CaseReport] = []
     broken: list[BrokenCase] = []
     warnings: list[str] = []
@@ -144,6 +145,7 @@ def gather(
     if not cases:
         raise LaunchgapError("; ".join(warnings))
     warnings += [f"{lost.part.what}: {lost.error}" for case in cases for lost in case.unread]
+    warnings = unread_preflight + warnings
     return ReportData(tuple(cases), tuple(broken), tuple(findings), preflight, tuple(warnings))
 
 
@@ -163,14 +165,17 @@ def _case_folders(latency_dir: Path) -> list[Path]:
     return folders
 
 
-def _read_preflight(path: Path | None) -> tuple[PreflightRecord | None, list[str]]:
+def _read_preflight(
+    path: Path | None, output_dir: Path
+) -> tuple[PreflightRecord | None, list[str], list[str]]:
+    """The record, its findings and warnings; of one that cannot be read why is the only one of either."""
     if path is None:
-        return None, []
+        return None, [], []
     try:
         record = check_record(path, read_record(path, "preflight"), PreflightRecord)
     except LaunchgapError as error:
-        return None, [str(error)]
-    return record, list(record["findings"])
+        return None, [told(error, path.parent, output_dir)], [str(error)]
+    return record, list(record["findings"]), []
 
 
 def _read_case(

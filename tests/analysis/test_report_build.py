@@ -41,6 +41,7 @@ def results(root: Path, *models: str) -> Path:
 def untraced(root: Path) -> Path:
     """A case that was measured only: its report has fewer figures to draw."""
     write_record(root, latency_record())
+    write_preflight(root)
     return root
 
 
@@ -128,6 +129,16 @@ def test_a_broken_case_or_part_is_one_warning_and_the_report_stands(
     for name in ("report.html", "report.md"):
         text = (data / name).read_text(encoding="utf-8")
         assert "strange lacks kernel counts, launches and GPU times: tables/strange/kernels.csv: " in text
+
+
+def test_a_broken_preflight_is_one_warning_and_the_report_stands(tmp_path: Path) -> None:
+    data = untraced(tmp_path)
+    (data / "preflight.json").write_text('{"schema_version": 1, "ki', encoding="utf-8")
+    done = in_process(main, *arguments(data), log=True)
+    assert done.code == 0
+    (warning,) = done.err.splitlines()
+    assert warning.startswith(f"warning: {data}/preflight.json: not valid JSON")
+    assert "preflight.json: not valid JSON" in (data / "report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,9 @@ def test_a_broken_preflight_is_a_finding(tmp_path: Path) -> None:
         path.write_text(content, encoding="utf-8")
         data = read(tmp_path, path)
         assert data.preflight is None
-        assert len(data.findings) == 1
+        (finding,) = data.findings
+        assert data.warnings == (finding.replace("./preflight.json", str(path)),)
+        assert str(tmp_path) not in finding
     findings_as_text = {
         **json.loads(write_preflight(tmp_path).read_text(encoding="utf-8")),
         "findings": "none",
