@@ -1,10 +1,14 @@
 """Small real models, so that the CPU tests run transformers' own code in seconds."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from inference.peers import compilers_reset
 
 VOCABULARY = 64
 POSITIONS = 32
@@ -31,3 +35,12 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny"
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def compiler() -> Iterator[None]:
+    """Inductor for the CPU, with nothing of it left to later tests."""
+    if shutil.which("g++") is None:
+        pytest.skip("Inductor needs a C++ compiler on the CPU")
+    with compilers_reset():
+        yield

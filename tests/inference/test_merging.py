@@ -171,6 +171,7 @@ def test_hooks_still_see_their_own_layer() -> None:
     assert merged(each(model), rows(5)) == [2]
 
 
+@pytest.mark.usefixtures("compiler")
 def test_inductor_compiles_it_once() -> None:
     first, second = Layers(16, 8, bias=True).layers
     calls = []

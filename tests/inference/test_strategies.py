@@ -1,14 +1,12 @@
 """Every way to run a forward pass on the CPU: what it gives, what it leaves of the model, what it costs."""
 
-import shutil
 import tempfile
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
 import pytest
 import torch
-from torch._inductor.config import cpp
+from torch._inductor import config
 from transformers import PreTrainedModel
 
 from contract import LaunchgapError, Strategy
@@ -130,15 +128,7 @@ def test_only_a_compiler_takes_time_to_compile(llama: PreTrainedModel) -> None:
     assert make(Strategy.GRAPH_LAST, llama).compile_s is None
 
 
-@pytest.fixture
-def _compiler() -> Iterator[None]:
-    if shutil.which("g++") is None:
-        pytest.skip("Inductor needs a C++ compiler on the CPU")
-    with compilers_reset():
-        yield
-
-
-@pytest.mark.usefixtures("_compiler")
+@pytest.mark.usefixtures("compiler")
 def test_torch_compile_gives_the_last_logits() -> None:
     model = shallow("llama")
     runner = Compiled(model, LENGTH, SimulationBackend(), "reduce-overhead")
@@ -152,9 +142,12 @@ def test_torch_compile_gives_the_last_logits() -> None:
 
 
 def test_what_the_compiler_says_becomes_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cpp, "cxx", (None, "no-such-compiler"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with compilers_reset(), pytest.raises(LaunchgapError, match=r"torch\.compile failed") as caught:
+    with (
+        compilers_reset(),
+        config.patch({"cpp.cxx": (None, "no-such-compiler")}),
+        pytest.raises(LaunchgapError, match=r"torch\.compile failed") as caught,
+    ):
         Compiled(shallow("llama"), LENGTH, SimulationBackend(), "default")
     assert "\n" not in str(caught.value)
     assert "measure the other strategies" in str(caught.value)
