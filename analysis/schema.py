@@ -199,8 +199,19 @@ def export_metadata(database: Database) -> dict[str, str]:
 
 def read_strings(database: Database) -> dict[int, str]:
     """The string table: kernel, function and registered range names by id."""
-    frame = database.query("SELECT id, value FROM StringIds WHERE id IS NOT NULL")
-    return {int(key): str(value) for key, value in zip(frame["id"], frame["value"], strict=True)}
+    return texts_by_number(database, "StringIds", "id", "value")
+
+
+def texts_by_number(database: Database, table: str, number: str, text: str) -> dict[int, str]:
+    """Texts of a table by a column of whole numbers; rows that lack either are left out.
+
+    In a damaged file they do although the columns are declared NOT NULL, which SQLite then takes on trust.
+    """
+    frame = database.query(
+        f'SELECT "{number}" AS number, "{text}" AS text FROM "{table}" '
+        f"WHERE typeof(\"{number}\") = 'integer' AND typeof(\"{text}\") != 'null'"
+    )
+    return {int(key): str(value) for key, value in zip(frame["number"], frame["text"], strict=True)}
 
 
 def read_diagnostics(database: Database) -> pd.DataFrame:
@@ -221,5 +232,5 @@ def read_gpu_names(database: Database) -> tuple[str, ...]:
     """Names of the host's GPUs in their order; empty where the file does not tell them."""
     if not {"id", "name"} <= database.columns.get("TARGET_INFO_GPU", frozenset()):
         return ()
-    rows = database.query("SELECT name FROM TARGET_INFO_GPU WHERE name IS NOT NULL ORDER BY id")
+    rows = database.query("SELECT name FROM TARGET_INFO_GPU WHERE typeof(name) != 'null' ORDER BY id")
     return tuple(str(name) for name in rows["name"])

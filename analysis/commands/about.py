@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analysis.database import Database
-from analysis.schema import read_metadata
+from analysis.schema import read_metadata, texts_by_number
 from analysis.trace import Trace
 
 # An allow-list: nsys also keeps the environment and the command line of what it traced here.
@@ -49,20 +49,19 @@ def about_trace(trace: Trace) -> About:
 def _process_names(database: Database) -> dict[int, str]:
     if not {"pid", "name"} <= database.columns.get("PROCESSES", frozenset()):
         return {}
-    rows = database.query("SELECT pid, name FROM PROCESSES WHERE pid IS NOT NULL AND name IS NOT NULL")
-    return {int(pid): str(name) for pid, name in zip(rows["pid"], rows["name"], strict=True)}
+    return texts_by_number(database, "PROCESSES", "pid", "name")
 
 
 def _gpu_names(database: Database) -> dict[tuple[int | None, int], str]:
     """Names by device number. Where a process sees other numbers than the host, newer exports say so."""
     if not {"id", "name"} <= database.columns.get("TARGET_INFO_GPU", frozenset()):
         return {}
-    rows = database.query("SELECT id, name FROM TARGET_INFO_GPU WHERE id IS NOT NULL AND name IS NOT NULL")
-    of_host = {int(key): str(name) for key, name in zip(rows["id"], rows["name"], strict=True)}
+    of_host = texts_by_number(database, "TARGET_INFO_GPU", "id", "name")
     names: dict[tuple[int | None, int], str] = {(None, key): name for key, name in of_host.items()}
     if {"gpuId", "cudaId", "pid"} <= database.columns.get("TARGET_INFO_CUDA_DEVICE", frozenset()):
         seen = database.query(
-            "SELECT gpuId, cudaId, pid FROM TARGET_INFO_CUDA_DEVICE WHERE gpuId IS NOT NULL"
+            "SELECT gpuId, cudaId, pid FROM TARGET_INFO_CUDA_DEVICE "
+            "WHERE typeof(gpuId) = 'integer' AND typeof(cudaId) = 'integer' AND typeof(pid) = 'integer'"
         )
         for gpu, device, pid in seen.itertuples(index=False, name=None):
             if int(gpu) in of_host:

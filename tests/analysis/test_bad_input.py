@@ -3,6 +3,7 @@
 import gzip
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,24 @@ def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     clean.write_bytes(scrub(path))
     assert read_trace(clean).kernels["name"].tolist() == ["k\ufffd\ufffd"]
     assert find_leaks(clean) == []
+
+
+def test_ids_that_are_null_where_the_table_says_they_cannot_be(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    file.launch("kernel", (10, 20), (30, 40))
+    file.execute("ALTER TABLE StringIds RENAME TO Whole")
+    file.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+    file.execute("INSERT INTO StringIds SELECT * FROM Whole")
+    file.execute("INSERT INTO StringIds VALUES (NULL, 'lost'), ('x', 'text'), (77, NULL)")
+    file.execute("DROP TABLE Whole")
+    path = file.save()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA writable_schema = ON")  # as a flipped byte does it
+        connection.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, 'id INTEGER', 'id INTEGER NOT NULL') "
+            "WHERE name = 'StringIds'"
+        )
+    assert read_trace(path).kernels["name"].tolist() == ["kernel"]
 
 
 def test_two_processes_with_equal_correlation_ids(tmp_path: Path) -> None:
