@@ -240,6 +240,19 @@ def write_text_atomic(path: Path, text: str) -> None:
     write_bytes_atomic(path, text.encode("utf-8", "surrogateescape"))
 
 
+def require_place(folder: Path) -> None:
+    """Fail before the work where a folder could not be made; makes none, unlike `require_writable`.
+
+    Raises:
+        OSError: what is in its place, or nearest above it, is no folder, or is closed to this user.
+    """
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
 def require_writable(folder: Path) -> None:
     """Fail before the work, not after it, where its results could not be saved.
 

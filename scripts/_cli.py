@@ -11,13 +11,21 @@ from typing import NoReturn
 from commandline import (
     EXIT_USER_ERROR,
     end_with_starter,
+    require_place,
     require_writable,
     run_command,
     write_bytes_atomic,
     write_text_atomic,
 )
 
-__all__ = ["EXIT_USER_ERROR", "require_writable", "run_main", "write_bytes_atomic", "write_text_atomic"]
+__all__ = [
+    "EXIT_USER_ERROR",
+    "require_place",
+    "require_writable",
+    "run_main",
+    "write_bytes_atomic",
+    "write_text_atomic",
+]
 
 
 def run_main(main: Callable[[], int | None]) -> NoReturn:

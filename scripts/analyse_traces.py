@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from analysis.attribute import RangeSelector
 from analysis.case import analyse_case
 from analysis.case_beside import read_beside
-from analysis.parquet import parquet_bytes
+from analysis.parquet import parquet_bytes, require_pyarrow
 from contract import LaunchgapError, read_record
 from scripts._arguments import Parser
-from scripts._cli import run_main, write_bytes_atomic, write_text_atomic
+from scripts._cli import require_place, run_main, write_bytes_atomic, write_text_atomic
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> None:
     """Analyse one case and write its files; with `--strict` only if every trace can be used."""
     arguments = _parse(argv)
+    require_place(arguments.output_dir)
+    if arguments.parquet:
+        require_pyarrow()
     analysed = analyse_case(
         arguments.case,
         arguments.trace_dir,
@@ -65,7 +68,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     if arguments.strict and analysed.failures:
         raise LaunchgapError("; ".join(analysed.failures))
-    # Before anything is written, since pyarrow may not be there.
     tables = analysed.tables if arguments.parquet else {}
     packed = {f"{name}.parquet": parquet_bytes(table) for name, table in tables.items()}
     for name, content in packed.items():

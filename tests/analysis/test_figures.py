@@ -6,6 +6,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -265,17 +266,21 @@ print(sorted({"torch", "matplotlib.pyplot"} & set(sys.modules)))
 
 def test_equal_data_give_equal_bytes_in_any_process(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
-    settings_file = "font.size: 31\naxes.grid: True\nsvg.hashsalt: other\n"
-    (tmp_path / "matplotlibrc").write_text(settings_file, encoding="utf-8")
-    printed = []
-    for seed, settings in (("1", {}), ("2", {"MATPLOTLIBRC": str(tmp_path)})):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root), **settings}
-        command = [sys.executable, "-c", RENDER]
-        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
-        printed.append(done.stdout)
-    assert printed[0] == printed[1]
-    assert len(printed[0].splitlines()) == 4 + 1
-    assert printed[0].splitlines()[-1] == "[]"
+    foreign = "font.size: 31\naxes.grid: True\nsvg.hashsalt: other\n"
+    (tmp_path / "matplotlibrc").write_text(foreign, encoding="utf-8")
+    settings = {"PYTHONHASHSEED": "2", "PYTHONPATH": str(root), "MATPLOTLIBRC": str(tmp_path)}
+    command = [sys.executable, "-c", RENDER]
+    done = subprocess.run(
+        command, cwd=root, env={**os.environ, **settings}, capture_output=True, text=True, check=True
+    )
+    *lines, loaded = done.stdout.splitlines()
+    assert loaded == "[]"
+    figures = every_figure(8.4)
+    for line in lines:
+        name, *digests = line.split()
+        drawn = (render_svg(figures[name]), render_png(figures[name]))
+        assert [sha256(content).hexdigest() for content in drawn] == digests
+    assert len(lines) == 4
 
 
 @pytest.mark.parametrize(
