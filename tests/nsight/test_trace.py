@@ -189,10 +189,9 @@ def test_captures_that_start_at_once_all_give_a_trace(real_nsys: Nsys, tmp_path:
     running = []
     for folder in folders:
         folder.mkdir()
-        command = [sys.executable, "-c", CAPTURE, str(folder)]
-        environ = {**os.environ, LOCKS_VARIABLE: str(tmp_path / "locks")}
-        pipe = subprocess.PIPE
-        running.append(subprocess.Popen(command, cwd=ROOT, env=environ, stdout=pipe, stderr=pipe, text=True))
+        command, pipe = [sys.executable, "-c", CAPTURE, str(folder)], subprocess.PIPE
+        # With the host's own locks: captures of other tests are kept out as well.
+        running.append(subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True))
     for process in running:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -201,7 +200,7 @@ def test_captures_that_start_at_once_all_give_a_trace(real_nsys: Nsys, tmp_path:
     assert [process.returncode for process in running] == [0, 0, 0], logs
     assert all((folder / "trace.sqlite").exists() for folder in folders)
     waited = sum("waiting: another capture runs" in log for log in logs)
-    assert waited == (0 if real_nsys.captures_side_by_side else 2)
+    assert waited == 0 if real_nsys.captures_side_by_side else waited >= 2
 
 
 @pytest.fixture
