@@ -31,10 +31,9 @@ from analysis.report_missing import (
     unusable_traces,
     why_not_traced,
 )
-from analysis.report_tables import ANALYSE_AGAIN, CaseTables, read_tables
+from analysis.report_tables import CaseTables, read_tables
 from analysis.report_traced import TracedFacts, traced_facts
 from analysis.timeline import Timeline
-from analysis.timeline_json import KIND as TIMELINE_KIND
 from analysis.timeline_json import read_timelines
 from contract import LatencyRecord, LaunchgapError, PreflightRecord, Strategy, StrategyFields, read_record
 
@@ -242,16 +241,11 @@ def _with_explained(case: CaseReport, folder: Path, output_dir: Path) -> CaseRep
 
 def _with_timelines(case: CaseReport, folder: Path, output_dir: Path) -> CaseReport:
     """The case with its timelines, or with why there are none."""
-    path = folder / "timeline.json"
     try:
-        about = read_record(path, TIMELINE_KIND, ANALYSE_AGAIN).get("case")
-        if about != case.record["case"]["name"]:
-            raise LaunchgapError(
-                f"{path}: about case {about!r}, not {case.record['case']['name']!r}; {ANALYSE_AGAIN}"
-            )
-        return replace(case, timelines=read_timelines(path))
+        found = read_timelines(folder / "timeline.json", case.record["case"]["name"])
     except LaunchgapError as error:
         return _without(case, unread(TIMELINE, error, folder, output_dir))
+    return replace(case, timelines=found)
 
 
 def _strategy(record: LatencyRecord, name: str, judged: Verdict, tables: CaseTables | None) -> StrategyReport:

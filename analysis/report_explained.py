@@ -12,8 +12,8 @@ from typing import Any
 
 from analysis.case_parts import MatchVerdict, PredictionVerdict
 from analysis.finding import SEVERITIES
-from analysis.report_tables import ANALYSE_AGAIN, read_rows
-from contract import LaunchgapError, read_record
+from analysis.report_tables import ANALYSE_AGAIN, read_part, read_rows
+from contract import LaunchgapError
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,7 @@ def read_explained(folder: Path, source: str, case: str) -> Explained:
         LaunchgapError: a file is missing, broken or about another case.
     """
     path = folder / "explained.json"
-    record = read_record(path, "explained", ANALYSE_AGAIN)
-    if record.get("case") != case:
-        raise LaunchgapError(f"{path}: about case {record.get('case')!r}, not {case!r}; {ANALYSE_AGAIN}")
+    record = read_part(path, "explained", case)
     verdicts, prediction, findings, absent = _judgements(path, record)
     return Explained(
         source=source,

@@ -131,11 +131,7 @@ def read_tables(folder: Path, source: str, case: str) -> CaseTables:
         LaunchgapError: a table is missing, lacks a column, holds text where a number belongs, or is about
             another case.
     """
-    record = read_record(folder / "traces.json", "traces", ANALYSE_AGAIN)
-    if record.get("case") != case:
-        raise LaunchgapError(
-            f"{folder / 'traces.json'}: about case {record.get('case')!r}, not {case!r}; {ANALYSE_AGAIN}"
-        )
+    record = read_part(folder / "traces.json", "traces", case)
     return CaseTables(
         source=source,
         requests=read_rows(folder / "requests.csv", RequestRow),
@@ -144,6 +140,18 @@ def read_tables(folder: Path, source: str, case: str) -> CaseTables:
         comparison=read_rows(folder / "comparison.csv", ComparisonRow),
         traces=_trace_infos(folder / "traces.json", record),
     )
+
+
+def read_part(path: Path, kind: str, case: str | None) -> dict[str, Any]:
+    """Read a JSON record that lies with a case's tables; `case` None takes one of any case.
+
+    Raises:
+        LaunchgapError: what `read_record` raises, or it is about another case.
+    """
+    record = read_record(path, kind, ANALYSE_AGAIN)
+    if case is not None and record.get("case") != case:
+        raise LaunchgapError(f"{path}: about case {record.get('case')!r}, not {case!r}; {ANALYSE_AGAIN}")
+    return record
 
 
 def read_rows(path: Path, row_type: type[Row]) -> tuple[Row, ...]:

@@ -18,17 +18,14 @@ from analysis.report_cells import (
 )
 from analysis.report_data import CaseReport, ReportData
 from analysis.report_explained import CostRow, Explained, HostRow, LedgerRow, ScoreRow
-from analysis.waterfall import floor_us_of, median_request
-from contract import WITHOUT_GRAPH, Strategy, TraceMode
+from analysis.waterfall import BUSY_IS_SPAN, busy_is_span, floor_us_of, median_request
+from contract import Strategy, TraceMode
 
 GPU_PARTS = ("head", "busy", "launch_bound_gaps", "device_gaps", "tail")
 HOST_PARTS = ("launches", "synchronising", "copies", "allocations", "other_api", "rest")
 AS_TRACED = "As traced: the profiler slows the host, so no part of it is a latency."
 _HIDDEN_IN_SPAN = {"busy": "busy (graph: replay span, pauses included)", "device_gaps": "device gaps"}
-_SPAN_NOTE = (
-    "Graph mode records a replay whole: busy of a graph is its replay span there, pauses between its kernels "
-    "included; its device gaps are those outside it. Neither is comparable with eager's."
-)
+_SPAN_NOTE = f"{BUSY_IS_SPAN}; its device gaps are those outside it. Neither is comparable with eager's."
 _FLOOR = {
     True: "Floor: the time to read the weights once, at the bandwidth that was reached in the run.",
     False: "Floor: the time to read the weights once, at the bandwidth of the calibration.",
@@ -98,7 +95,7 @@ def waterfall_table(case: CaseReport) -> Table | None:
 
 def is_span(row: LedgerRow | None) -> bool:
     """Whether busy is that of whole replays, which hides the pauses in them."""
-    return row is not None and row.trace_mode == TraceMode.GRAPH and row.strategy not in WITHOUT_GRAPH
+    return row is not None and busy_is_span(row.strategy, row.trace_mode)
 
 
 def _waterfall_row(name: str, before: float | None, after: float | None) -> tuple[Cell, ...]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analysis.host_parts import HostPart
-from analysis.report_tables import ANALYSE_AGAIN
+from analysis.report_tables import ANALYSE_AGAIN, read_part
 from analysis.timeline import NO_LAUNCH, Gap, GapKind, HostCall, Operation, Row, SubRange, Timeline, WorkKind
-from contract import SCHEMA_VERSION, LaunchgapError, TraceMode, read_record
+from contract import SCHEMA_VERSION, LaunchgapError, TraceMode
 
 KIND = "timeline"
 _SINGLE = ("request", "requests", "range_ns", "head_ns", "busy_ns", "tail_ns", "outside_ns", "undrawn")
@@ -87,13 +87,14 @@ def _times(items: Sequence[HostCall] | Sequence[Operation] | Sequence[Gap]) -> d
     }
 
 
-def read_timelines(path: Path) -> tuple[Timeline, ...]:
-    """Read `timeline.json`.
+def read_timelines(path: Path, case: str | None = None) -> tuple[Timeline, ...]:
+    """Read `timeline.json`, of the given case if there is one.
 
     Raises:
-        LaunchgapError: the file is missing, is no record of timelines, of another schema version or damaged.
+        LaunchgapError: the file is missing, is no record of timelines, of another case or schema version, or
+            damaged.
     """
-    record = read_record(path, KIND, ANALYSE_AGAIN)
+    record = read_part(path, KIND, case)
     try:
         return tuple(_timeline(fields) for fields in _list(record, "timelines", dict))
     except _Damaged as error:

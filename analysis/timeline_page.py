@@ -11,6 +11,7 @@ from analysis.report_cells import Table, columns, number_cell, signed, text_cell
 from analysis.timeline import GapKind, Operation, Timeline, WorkKind
 from analysis.timeline_json import timeline_fields
 from analysis.timeline_svg import Picture, draw, strategy_class
+from analysis.waterfall import busy_is_span
 from contract import WITHOUT_GRAPH, TraceMode
 
 LONGEST = 15
@@ -96,8 +97,7 @@ def heading(timeline: Timeline) -> str:
 
 def _busy_name(timeline: Timeline) -> str:
     """What the busy time of a timeline is: graph mode draws a replay whole, pauses included."""
-    spans = timeline.trace_mode is TraceMode.GRAPH and timeline.strategy not in WITHOUT_GRAPH
-    return "replay span" if spans else "GPU busy"
+    return "replay span" if busy_is_span(timeline.strategy, timeline.trace_mode) else "GPU busy"
 
 
 def busy_percent(timeline: Timeline) -> str:

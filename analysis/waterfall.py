@@ -6,6 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contract import WITHOUT_GRAPH, TraceMode
+
+BUSY_IS_SPAN = (
+    "Graph mode records a replay whole: busy of a graph is its replay span there, pauses between its kernels "
+    "included"
+)
+
+
+def busy_is_span(strategy: str, trace_mode: str) -> bool:
+    """Whether busy of a launchgap trace is that of replays recorded whole, which hides the pauses in them."""
+    return trace_mode == TraceMode.GRAPH and strategy not in WITHOUT_GRAPH
+
 
 @dataclass(frozen=True)
 class Waterfall:

@@ -87,13 +87,14 @@ def record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str,
 def _record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Path:
     report, sqlite = folder / REPORT_NAME, folder / SQLITE_NAME
     profile = profile_command(nsys, report, traced.program, traced.trace_mode, traced.trace_cuda)
+    allowed = allowed_environ(environ)
     with _turn(nsys, traced, environ):
-        finished = _run(profile, traced, folder, environ)
+        finished = _run(profile, traced, folder, allowed)
         if _lost_agent(finished, report):
             log.warning("nsys lost its own agent, so nothing was recorded; trying once more")
-            finished = _run(profile, traced, folder, environ)
+            finished = _run(profile, traced, folder, allowed)
     _check_profile(finished, report)
-    exported = _run(export_command(nsys, report, sqlite), traced, folder, environ)
+    exported = _run(export_command(nsys, report, sqlite), traced, folder, allowed)
     if exported.exit_code or not sqlite.exists():
         raise NsysFailed(f"nsys export: {_told(exported)}; export the report with a newer Nsight Systems")
     _check_export(sqlite)
@@ -138,12 +139,7 @@ def _run(command: list[str], traced: Traced, folder: Path, environ: Mapping[str,
     begin = time.monotonic()
     try:
         finished = run_marked(
-            command,
-            folder,
-            allowed_environ(environ),
-            traced.timeout_s,
-            traced.may_go_on,
-            on_gpu=traced.trace_cuda,
+            command, folder, environ, traced.timeout_s, traced.may_go_on, on_gpu=traced.trace_cuda
         )
     except TimeoutError as error:
         raise NsysTimeout(

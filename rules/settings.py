@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from jsonschema import Draft202012Validator, ValidationError, validators
 
-from commandline import STARTER_VARIABLE
+from commandline import STARTER_VARIABLE, require_place
 from contract import (
     DEFAULT_ATTENTION,
     STEP_STRATEGIES,
@@ -58,11 +58,11 @@ def check_folders(names: Sequence[str]) -> None:
         LaunchgapError: names the first one that cannot.
     """
     for name in names:
-        folder = next(path for path in (Path(name), *Path(name).absolute().parents) if path.exists())
-        if not folder.is_dir():
-            raise LaunchgapError(f"{name}: cannot be written (Not a directory); give a writable folder")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise LaunchgapError(f"{name}: cannot be written (no permission); give a writable folder")
+        try:
+            require_place(Path(name))
+        except OSError as error:
+            why = "no permission" if isinstance(error, PermissionError) else error.strerror
+            raise LaunchgapError(f"{name}: cannot be written ({why}); give a writable folder") from error
 
 
 def check_config(config: Mapping[str, Any], schema_file: Path) -> None:

@@ -21,7 +21,7 @@ from analysis.ledger import GPU_PARTS, gpu_ledger, gpu_ledger_by_device, mean_le
 from analysis.ledger_findings import ledger_findings, no_floor
 from analysis.overview import process_id
 from analysis.tracers import tracer_of
-from analysis.waterfall import Picture, Waterfall, floor_us_of, median_request
+from analysis.waterfall import BUSY_IS_SPAN, Picture, Waterfall, floor_us_of, median_request
 from contract import LaunchgapError, TraceMode, read_record
 
 _NS_PER_US = 1_000.0
@@ -30,10 +30,7 @@ _ADDS_UP = (
     "The last row is the range itself. Means, totals and the parts of the median request add up to it; "
     "medians need not."
 )
-_SPAN = (
-    "Graph mode records a replay whole: busy of a graph is its replay span there, pauses between its kernels "
-    "included, so compare it with no eager's."
-)
+_SPAN = f"{BUSY_IS_SPAN}, so compare it with no eager's."
 _GPU_LONG = ("start_s", "launch_bound_gaps", "device_gaps", "operations", "outside_ns", "timed")
 
 
