@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from analysis.attribute import Attributed, RangeSelector, count_by_request, hidden_requests
 from analysis.finding import Finding, one_line
@@ -160,10 +161,20 @@ def _launch_findings(attributed: Attributed, tracer: Tracer) -> Iterator[Finding
             "GPU times of their requests are left empty",
             tracer.find_replays,
         )
-    if len(silent) > of_graphs:
+    idle = int(_idle(attributed).sum())
+    if idle:
         yield _warning(
-            f"{len(silent) - of_graphs} of {len(launches) - graphs} launches show no GPU operation",
-            len(silent) - of_graphs,
+            f"{idle} of {len(launches) - graphs} launches show no GPU operation, at the same places of every "
+            "request",
+            idle,
+            "fills or copies of no bytes, which start nothing; they are counted as launches",
+            "nothing is to be done",
+        )
+    lost = len(silent) - of_graphs - idle
+    if lost:
+        yield _warning(
+            f"{lost} of {len(launches) - graphs} launches show no GPU operation",
+            lost,
             "records were dropped, and GPU counts and times are too low",
             f"trace fewer requests or use a newer {tracer.newer}",
         )
@@ -174,6 +185,20 @@ def _launch_findings(attributed: Attributed, tracer: Tracer) -> Iterator[Finding
             "they are counted, the call's time is not",
             "name the call to launchgap's authors",
         )
+
+
+def _idle(attributed: Attributed) -> pd.Series[bool]:
+    """Which launches of fills and copies had nothing to do, such as cuBLAS's fills of no bytes.
+
+    They show nothing on the GPU at the same places of every request, while others of their kind do. Records
+    that were dropped are missing here and there. Captured in a graph such a call leaves no node.
+    """
+    launches, requests = attributed.launches, len(attributed.requests)
+    silent = ~launches["answered"] & launches["kind"].isin([LaunchKind.MEMSET, LaunchKind.MEMCPY])
+    others = launches.groupby("kind", observed=True)["answered"].transform("any")
+    place = launches.sort_values("start_ns", kind="stable").groupby("request").cumcount()
+    everywhere = silent.groupby([place, launches["api"]], observed=True).transform("sum") == requests
+    return silent & others & everywhere & (requests > 1)
 
 
 def _operation_findings(trace: Trace, attributed: Attributed) -> Iterator[Finding]:

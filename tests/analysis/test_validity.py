@@ -153,6 +153,27 @@ def test_dropped_records(tmp_path: Path) -> None:
     assert "1 of 2 launches show no GPU operation: records were dropped" in the_finding(judged(file))
 
 
+@pytest.mark.parametrize(
+    ("silent", "words"),
+    [
+        (
+            (1, 1),
+            "2 of 4 launches show no GPU operation, at the same places of every request: fills or copies",
+        ),
+        ((0, 1), "2 of 4 launches show no GPU operation: records were dropped"),
+    ],
+)
+def test_fills_of_no_bytes(tmp_path: Path, silent: tuple[int, int], words: str) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    file.requests((0, 100), (200, 300))
+    for start, place in zip((0, 200), silent, strict=True):
+        for index, at in enumerate((start + 10, start + 50)):
+            call = file.call("cudaMemsetAsync_v3020", at, at + 10)
+            if index != place:
+                file.memset(at + 20, at + 30, call)
+    assert words in the_finding(judged(file, requests=2))
+
+
 def test_operations_without_their_call(tmp_path: Path) -> None:
     file = traced(tmp_path)
     file.kernel("k", 50, 60, 999)
