@@ -97,15 +97,15 @@ def test_a_case_of_an_h200_is_explained_in_every_format(tmp_path: Path) -> None:
         assert f"### {title}" in markdown
     waterfall = {row[0]: row[1:] for row in seen.table("GPU's ledger of the request")}
     spans = waterfall["busy (graph: replay span, pauses included)"]
-    assert (spans[0], spans[-1]) == ("200.9", "")
+    assert (spans[0], spans[-1]) == ("201.4", "")
     assert waterfall["device gaps"][-1] == ""
     assert "Neither is comparable with eager's" in seen.text
-    assert "eager, median request: the GPU was busy for 8 % of the range" in seen.text
-    assert "graph, median request: its replay, pauses between its kernels included, spanned 79 %" in seen.text
-    assert "graph 284 us, of it replay span 225" in markdown
-    assert waterfall["floor"][:2] == ["–", "4.4"]
+    assert "eager, median request: the GPU was busy for 12 % of the range" in seen.text
+    assert "graph, median request: its replay, pauses between its kernels included, spanned 81 %" in seen.text
+    assert "graph 265 us, of it replay span 214" in markdown
+    assert waterfall["floor"][:2] == ["–", "4.0"]
     (score,) = record["explained"]["scores"]
-    assert score["measured_us"] == pytest.approx(259.488)
+    assert score["measured_us"] == pytest.approx(229.92)
     assert score["error_percent"] == pytest.approx(
         (score["predicted_us"] / score["measured_us"] - 1) * 100, abs=1e-3
     )

@@ -45,7 +45,10 @@ def test_sound_trace_has_nothing_to_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*EXAMPLES.values(), *REFERENCES], ids=lambda path: path.name)
 def test_real_traces_have_nothing_to_say(path: Path) -> None:
-    assert inspect(read_trace(path)) == ()
+    found = inspect(read_trace(path))
+    assert [finding for finding in found if finding.severity != "note"] == []
+    # nsys 2025 says of every trace that starts in the middle of a program that events may be missing.
+    assert ["Not all NVTX events might" in finding.what for finding in found] == [True] * len(found)
 
 
 def test_export_that_is_gone_is_judged_by_its_events(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_reference_case_beside_its_measurement(calibration: Path, tmp_path: Pa
     (row,) = told["tables"]["score"]
     assert abs(row["error_percent"]) < 5
     floor = next(row for row in told["tables"]["prediction"] if row["quantity"] == "weight-read floor")
-    weights = json.loads((CASE / "latency.json").read_text())["model"]["weight_bytes"]
+    weights = json.loads((CASE / "latency.json").read_text())["floor"]["weight_bytes_read"]
     assert floor["us"] == pytest.approx(weights / 4e12 * 1e6, abs=0.001)
     (kept,) = csv.DictReader(scores.open())
     assert float(kept["error_percent"]) == row["error_percent"]
