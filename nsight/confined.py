@@ -31,7 +31,7 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _SET_INTERFACE_FLAGS, _INTERFACE_UP = 0x8914, 1
 
 CONFINED_VARIABLE = "LAUNCHGAP_CONFINED"
-"""Environment variable: 1 confines nsys on a GPU as well, where that has not been tried yet, 0 nowhere."""
+"""Environment variable: 1 confines nsys on a GPU as well, which one capture was tried with, 0 nowhere."""
 
 SEES_OTHERS = (
     "nsys: this host has no Landlock to keep it from the environments of other processes, which it stores "

@@ -40,7 +40,7 @@ class _Thumb:
     trace: float
 
 
-_THUMBS = {"cuda": _Thumb(14.0, 1.0, 0.005, 17.0), "cpu": _Thumb(10.0, 2.0, 0.02, 10.0)}
+_THUMBS = {"cuda": _Thumb(7.0, 1.0, 0.005, 10.0), "cpu": _Thumb(10.0, 2.0, 0.02, 10.0)}
 _REQUEST_S = 0.05
 
 
