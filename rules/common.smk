@@ -13,9 +13,10 @@ from nsight.lease import usable_devices
 from nsight.preflight import host_fingerprint
 from rules import order, settings
 from rules.cluster import check_device
+from rules.environment import prepare_environment
 from rules.fingerprint import fingerprint
 
-settings.prepare_environment(workflow.basedir)
+prepare_environment(workflow.basedir, os.environ)
 
 SCHEMA = Path(workflow.basedir, "config/config.schema.yaml")
 TABLES = ["requests", "launches", "kernels", "comparison"]

@@ -6,8 +6,6 @@ Kept out of the Snakefile to be typed and tested; imported at every start of Sna
 from __future__ import annotations
 
 import difflib
-import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import yaml
 from jsonschema import Draft202012Validator, ValidationError, validators
 
-from commandline import STARTER_VARIABLE, require_place
+from commandline import require_place
 from contract import (
     DEFAULT_ATTENTION,
     STEP_STRATEGIES,
@@ -39,16 +37,6 @@ _SHOWN_CHARACTERS = 60
 
 TRACE_FILES = {"nsys": ("profiles/nsys", ".sqlite"), "torch": ("profiles/torch", ".json.gz")}
 """Folder of the traces that each tracer makes, and the suffix of the file that the analysis reads."""
-
-
-def prepare_environment(project: str) -> None:
-    """Let `python -m scripts.NAME` in a rule mean this project and the Python that runs Snakemake.
-
-    Holds whatever the work folder is. A conda environment (`--sdm conda`) still comes before that Python.
-    """
-    for name, first in (("PYTHONPATH", project), ("PATH", str(Path(sys.executable).parent))):
-        os.environ[name] = os.pathsep.join(filter(None, [first, os.environ.get(name)]))
-    os.environ[STARTER_VARIABLE] = str(os.getpid())
 
 
 def check_folders(names: Sequence[str]) -> None:
