@@ -31,16 +31,11 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _SET_INTERFACE_FLAGS, _INTERFACE_UP = 0x8914, 1
 
 CONFINED_VARIABLE = "LAUNCHGAP_CONFINED"
-"""Environment variable: 1 confines nsys on a GPU as well, which one capture was tried with, 0 nowhere."""
+"""Environment variable: 0 leaves nsys as it is."""
 
 SEES_OTHERS = (
     "nsys: this host has no Landlock to keep it from the environments of other processes, which it stores "
     "in every trace; give nobody a trace that `python -m analysis scrub` has not been over"
-)
-NOT_ON_A_GPU = (
-    "nsys: on a GPU it stores the environments of other processes in every trace, and takes connections "
-    f"while it records, unless {CONFINED_VARIABLE}=1 keeps it from both; give nobody a trace that "
-    "`python -m analysis scrub` has not been over"
 )
 LISTENS = (
     "nsys: takes connections from every network while it records, and this host grants it no network of its "
@@ -52,28 +47,25 @@ class _Ruleset(ctypes.Structure):
     _fields_ = (("handled_access_fs", ctypes.c_uint64),)
 
 
-def confinement(on_gpu: bool) -> Callable[[], None]:
+def confine() -> None:
     """For `Popen(preexec_fn=...)`: confines the process that calls it, as far as this host can and is let."""
-    wanted = _wanted(on_gpu)
-    steps = [step for step in (_cut_off, _look_away) if wanted and _works(step)]
-
-    def confine() -> None:
-        for step in steps:
-            step()
-
-    return confine
+    for step in confining():
+        step()
 
 
-def unconfined(on_gpu: bool) -> list[str]:
+def confining() -> list[Callable[[], None]]:
+    """What this host can do to confine a process and is let."""
+    return [step for step in (_cut_off, _look_away) if _wanted() and _works(step)]
+
+
+def unconfined() -> list[str]:
     """What nsys is not kept from here, as findings."""
-    if on_gpu and not _wanted(on_gpu):
-        return [NOT_ON_A_GPU]
     each = ((_look_away, SEES_OTHERS), (_cut_off, LISTENS))
-    return [text for step, text in each if not (_wanted(on_gpu) and _works(step))]
+    return [text for step, text in each if step not in confining()]
 
 
-def _wanted(on_gpu: bool) -> bool:
-    return os.environ.get(CONFINED_VARIABLE, "0" if on_gpu else "1") != "0"
+def _wanted() -> bool:
+    return os.environ.get(CONFINED_VARIABLE) != "0"
 
 
 @cache

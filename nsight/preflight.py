@@ -59,7 +59,7 @@ def preflight(
     if profiler == "required" and tracer is None:
         raise LaunchgapError(f"profiler required: {problems[0]}")
     if tracer == "nsys":
-        findings += unconfined(on_gpu)
+        findings += unconfined()
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "preflight",

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from nsight.confined import confinement
+from nsight.confined import confine
 
 MARK_VARIABLE = "LAUNCHGAP_CAPTURE"
 """Environment variable that marks every process of one run; its value is the run's private folder."""
@@ -50,13 +50,13 @@ def run_marked(
     timeout_s: float,
     may_go_on: Callable[[], bool] = lambda: True,
     *,
-    on_gpu: bool = False,
+    confined: bool = True,
 ) -> Finished:
     """Run a command in a folder private to it; when this returns or raises, nothing of it is running.
 
     The folder exists and is the value of the mark. The command sees neither other processes nor a network,
-    as far as this host, and on a GPU the user, has it so (`nsight.confined`). `may_go_on` is asked 20 times
-    a second; the run is ended once it says no.
+    as far as this host has it so (`nsight.confined`), unless it shall not be `confined`. `may_go_on` is asked
+    20 times a second; the run is ended once it says no.
 
     Raises:
         TimeoutError: the command was not done after `timeout_s`.
@@ -75,7 +75,7 @@ def run_marked(
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                preexec_fn=confinement(on_gpu),  # noqa: PLW1509 - one thread runs here
+                preexec_fn=confine if confined else None,  # noqa: PLW1509 - one thread runs here
             )
         code = _wait(process, timeout_s, may_go_on)
     finally:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from contract import LaunchgapError, TraceMode
 from nsight.command import allowed_environ, export_command, profile_command
+from nsight.confined import CONFINED_VARIABLE, confining
 from nsight.errors import ImporterBroken, NsysFailed, NsysTimeout, ProgramFailed
 from nsight.install import Nsys
 from nsight.lease import alone, lock_folder
@@ -45,6 +46,9 @@ _LOST_AGENT_LINE = "End of file"
 # With less than this nsys cannot write even the smallest report.
 _FULL_BYTES = 4 * 1024**2
 
+# nsys makes a table only of what it has recorded.
+_GPU_TABLES = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
+
 log = logging.getLogger(__name__)
 
 
@@ -73,7 +77,7 @@ def record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str,
         LaunchgapError: `may_go_on` said no.
     """
     try:
-        return _record_trace(nsys, traced, folder, environ)
+        return _confined_if_it_works(nsys, traced, folder, environ)
     except NsysFailed as error:
         free = min(shutil.disk_usage(path).free for path in (folder, tempfile.gettempdir()))
         if free >= _FULL_BYTES:
@@ -84,17 +88,49 @@ def record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str,
         ) from error
 
 
-def _record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Path:
+def _confined_if_it_works(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Path:
+    """A trace by nsys confined or, on a GPU, if nothing of the GPU comes of that, by nsys as it is.
+
+    Without CUDA the preflight has proved that the confined nsys traces; what a driver needs is not known.
+    """
+    if not (traced.trace_cuda and confining()):
+        return _record_trace(nsys, traced, folder, environ)
+    try:
+        sqlite = _record_trace(nsys, traced, folder, environ)
+        if _shows_gpu_work(sqlite):
+            return sqlite
+        why = "the trace shows no GPU work"
+    except (NsysFailed, ImporterBroken, ProgramFailed) as error:
+        why = str(error)
+    log.warning(
+        "kept from other processes' environments and from networks: %s; trying once more with nsys as it is, "
+        "which %s=0 does at once",
+        *(why, CONFINED_VARIABLE),
+    )
+    for path in folder.glob(f"{Path(REPORT_NAME).stem}.*"):
+        path.unlink()
+    return _record_trace(nsys, traced, folder, environ, confined=False)
+
+
+def _shows_gpu_work(sqlite: Path) -> bool:
+    with closing(sqlite3.connect(f"{sqlite.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    return not tables.isdisjoint(_GPU_TABLES)
+
+
+def _record_trace(
+    nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str], *, confined: bool = True
+) -> Path:
     report, sqlite = folder / REPORT_NAME, folder / SQLITE_NAME
     profile = profile_command(nsys, report, traced.program, traced.trace_mode, traced.trace_cuda)
     allowed = allowed_environ(environ)
     with _turn(nsys, traced, environ):
-        finished = _run(profile, traced, folder, allowed)
+        finished = _run(profile, traced, folder, allowed, confined)
         if _lost_agent(finished, report):
             log.warning("nsys lost its own agent, so nothing was recorded; trying once more")
-            finished = _run(profile, traced, folder, allowed)
+            finished = _run(profile, traced, folder, allowed, confined)
     _check_profile(finished, report)
-    exported = _run(export_command(nsys, report, sqlite), traced, folder, allowed)
+    exported = _run(export_command(nsys, report, sqlite), traced, folder, allowed, confined)
     if exported.exit_code or not sqlite.exists():
         raise NsysFailed(f"nsys export: {_told(exported)}; export the report with a newer Nsight Systems")
     _check_export(sqlite)
@@ -132,15 +168,15 @@ def _check_export(sqlite: Path) -> None:
         raise NsysFailed(f"nsys export: its SQLite file is damaged ({problem}); see its log, and trace again")
 
 
-def _run(command: list[str], traced: Traced, folder: Path, environ: Mapping[str, str]) -> Finished:
+def _run(
+    command: list[str], traced: Traced, folder: Path, environ: Mapping[str, str], confined: bool
+) -> Finished:
     """Run nsys and log what it and the program print; ends other than its own become named errors."""
     nsys, verb = command[0], f"nsys {command[1]}"
     log.debug("running %s", command)
     begin = time.monotonic()
     try:
-        finished = run_marked(
-            command, folder, environ, traced.timeout_s, traced.may_go_on, on_gpu=traced.trace_cuda
-        )
+        finished = run_marked(command, folder, environ, traced.timeout_s, traced.may_go_on, confined=confined)
     except TimeoutError as error:
         raise NsysTimeout(
             f"{verb}: {error}, so it and its program were ended; raise the time-out (capture_timeout_s)"

@@ -12,9 +12,8 @@ from nsight import confined
 from nsight.confined import (
     CONFINED_VARIABLE,
     LISTENS,
-    NOT_ON_A_GPU,
     SEES_OTHERS,
-    confinement,
+    confine,
     unconfined,
 )
 
@@ -41,29 +40,21 @@ def asked_anew() -> Iterator[None]:
     confined._works.cache_clear()
 
 
-def _look(on_gpu: bool = False) -> list[str]:
+def _look() -> list[str]:
     command = [sys.executable, "-c", LOOK]
     return subprocess.run(
-        command, capture_output=True, text=True, check=True, preexec_fn=confinement(on_gpu)
+        command, capture_output=True, text=True, check=True, preexec_fn=confine
     ).stdout.split()
 
 
 def test_it_sees_itself_alone_and_no_network() -> None:
-    assert unconfined(on_gpu=False) == []
+    assert unconfined() == []
     assert _look() == ["0", "True", "lo"]
-
-
-def test_on_a_gpu_it_is_confined_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert unconfined(on_gpu=True) == [NOT_ON_A_GPU]
-    assert int(_look(on_gpu=True)[0]) > 0
-    monkeypatch.setenv(CONFINED_VARIABLE, "1")
-    assert unconfined(on_gpu=True) == []
-    assert _look(on_gpu=True) == ["0", "True", "lo"]
 
 
 def test_who_asks_for_it_is_not_confined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONFINED_VARIABLE, "0")
-    assert unconfined(on_gpu=False) == [SEES_OTHERS, LISTENS]
+    assert unconfined() == [SEES_OTHERS, LISTENS]
     assert int(_look()[0]) > 0
 
 
@@ -82,5 +73,5 @@ def test_a_host_that_lets_nobody_confine_is_told_of_and_used(monkeypatch: pytest
             return -1
 
     monkeypatch.setattr(confined, "_library", Refusing)
-    assert unconfined(on_gpu=False) == [SEES_OTHERS, LISTENS]
+    assert unconfined() == [SEES_OTHERS, LISTENS]
     assert int(_look()[0]) > 0

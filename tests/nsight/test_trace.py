@@ -285,3 +285,49 @@ def test_starter_that_is_gone(fake_nsys: FakeNsys, traced: MakeTraced, folder: P
     with pytest.raises(LaunchgapError, match="ended early because"):
         record_trace(fake_nsys("sleep 600"), orphaned, folder, os.environ)
     assert processes_with(str(folder)) == []
+
+
+GPU_TABLE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+
+
+@pytest.mark.parametrize(
+    ("confined_does", "tries"),
+    [
+        (f"made {GPU_TABLE}", "confined"),
+        ("made NVTX_EVENTS", "confined as-it-is"),
+        ("echo CUDA cannot be seen >&2; exit 1", "confined as-it-is"),
+    ],
+)
+def test_on_a_gpu_nsys_is_confined_unless_nothing_comes_of_it(
+    fake_nsys: FakeNsys,
+    traced: MakeTraced,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    confined_does: str,
+    tries: str,
+) -> None:
+    """A stand-in for nsys, which records no CUDA without a GPU; it looks whether it is confined."""
+    network = Path("/proc/self/ns/net").readlink()
+    make = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute(f'CREATE TABLE {sys.argv[2]} (start)')"
+    nsys = fake_nsys(f"""
+        [ -n "$report" ] || exit 0  # the export: it is there already
+        made() {{
+            touch "$report"; "{sys.executable}" -c "{make}" "${{report%.nsys-rep}}.sqlite" "$1"; exit
+        }}
+        if [ "$(readlink /proc/self/ns/net)" = "{network}" ]; then
+            echo as-it-is >> "{folder.parent}/tries"; made {GPU_TABLE}
+        fi
+        echo confined >> "{folder.parent}/tries"; {confined_does}
+    """)
+    sqlite = record_trace(nsys, replace(traced("ok"), trace_cuda=True), folder, os.environ)
+    with closing(sqlite3.connect(sqlite)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [(GPU_TABLE,)]
+    assert (folder.parent / "tries").read_text().split() == tries.split()
+    assert ("LAUNCHGAP_CONFINED=0 does at once" in caplog.text) == (" " in tries)
+
+
+def test_what_fails_both_times_is_told_once(fake_nsys: FakeNsys, traced: MakeTraced, folder: Path) -> None:
+    nsys = fake_nsys(f'echo try >> "{folder.parent}/tries"; echo "no space for it" >&2; exit 1')
+    with pytest.raises(NsysFailed, match="no space for it"):
+        record_trace(nsys, replace(traced("ok"), trace_cuda=True), folder, os.environ)
+    assert (folder.parent / "tries").read_text().split() == ["try", "try"]
