@@ -24,6 +24,7 @@ from contract import CaptureError
 from inference.backends import Backend
 from inference.blame import is_users, place_of
 from inference.merging import Compiler, MergingCompiler
+from inference.tuning import timed_by_the_gpu
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +64,12 @@ def fuse(forward: Pass, backend: Backend) -> tuple[Pass, float]:
     merging = MergingCompiler(compiler)
     start_s = time.perf_counter()
     try:
-        compiled = _compiled(forward, merging)
+        compiled = _compiled(forward, merging, backend.device)
     except CaptureError as error:
         if not merging.merged:
             raise
         logger.warning("compiled again with every product by itself: %s", error)
-        compiled = _compiled(forward, compiler)
+        compiled = _compiled(forward, compiler, backend.device)
     else:
         logger.debug("%d products became %d", sum(merging.merged), len(merging.merged))
     backend.synchronize()
@@ -76,7 +77,7 @@ def fuse(forward: Pass, backend: Backend) -> tuple[Pass, float]:
     return (forward if backend.simulated else compiled), seconds
 
 
-def _compiled(forward: Pass, compiler: Compiler) -> Pass:
+def _compiled(forward: Pass, compiler: Compiler, device: torch.device) -> Pass:
     """The compiled pass, run once.
 
     Raises:
@@ -84,7 +85,8 @@ def _compiled(forward: Pass, compiler: Compiler) -> Pass:
     """
     compiled = torch.compile(_with_code_of_its_own(forward), backend=compiler, fullgraph=True, dynamic=False)
     try:
-        compiled()
+        with timed_by_the_gpu(device):
+            compiled()
     except (TorchDynamoException, RuntimeError) as error:
         if isinstance(error, torch.cuda.OutOfMemoryError):
             raise

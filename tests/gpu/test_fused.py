@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch._inductor.runtime.benchmarking import benchmarker
 from torch.fx import GraphModule
 from torch.nn.functional import linear
 from transformers import PreTrainedModel
@@ -18,6 +20,7 @@ from inference.forward import GraphedForward
 from inference.fused import _inductor
 from inference.generator import GraphedGenerator
 from inference.loading import float32_copy
+from inference.tuning import timed_by_the_gpu
 
 pytestmark = pytest.mark.gpu
 
@@ -89,6 +92,20 @@ def test_products_of_one_input_are_one_and_a_plain_graph_follows(monkeypatch: py
             assert plain.recaptures == 1
             assert [check for check in check_runner(forward, float32_copy(fresh)) if not check.passed] == []
             assert forward.recaptures == 0
+
+
+def test_tuning_measures_the_gpu_and_not_the_host() -> None:
+    numbers = torch.zeros(1000, device="cuda")
+
+    def launched_by_a_slow_host() -> None:
+        time.sleep(2e-4)
+        numbers.add_(1)
+
+    by_the_host = benchmarker.benchmark_gpu(launched_by_a_slow_host)
+    with timed_by_the_gpu(numbers.device):
+        by_the_gpu = benchmarker.benchmark_gpu(launched_by_a_slow_host)
+    assert by_the_gpu < by_the_host / 2
+    assert benchmarker.benchmark_gpu(launched_by_a_slow_host) > 2 * by_the_gpu
 
 
 def test_closing_gives_the_memory_back(model: PreTrainedModel) -> None:
