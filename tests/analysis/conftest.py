@@ -1,14 +1,6 @@
 """What tests of the analysis share."""
 
-import gc
-
 import pytest
-
-
-def pytest_collection_finish() -> None:
-    """What is loaded by now stays: to look through it for garbage takes a tenth of these tests' time."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture
