@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,15 +43,19 @@ FULL = [
     MemoryError(),
 ]
 
-WITH_LITTLE_MEMORY = """
-import resource, sys
-from pathlib import Path
-from scripts.cuda_graph_benchmark import main
-from scripts._cli import run_main
-used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 200 * 1024**2,) * 2)
-run_main(main)
-"""
+MIB = 1024**2
+
+
+@contextmanager
+def little_memory(more_bytes: int) -> Iterator[None]:
+    """In the block this process cannot have more than so many bytes beside what it has."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + more_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @pytest.fixture(scope="module")
@@ -109,19 +114,14 @@ def test_a_defect_on_the_gpu_keeps_its_traceback() -> None:
 
 def test_host_memory_that_is_full(tmp_path: Path) -> None:
     """A real limit: what is loaded already and 200 MiB, of which the first matrix of the model takes more."""
-    arguments = ["--model=tinyllama-1.1b", "--weights=random", *QUICK, f"--output-dir={tmp_path / 'out'}"]
-    done = subprocess.run(
-        [sys.executable, "-c", WITH_LITTLE_MEMORY, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2, done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    words = ("--model=tinyllama-1.1b", "--weights=random", *QUICK, f"--output-dir={tmp_path / 'out'}")
+    with little_memory(200 * MIB):
+        done = in_process(main, *words, log=True)
+    assert done.code == 2, done.err
+    (line,) = [line for line in done.err.splitlines() if line.startswith("error: ")]
     assert "can't allocate memory" in line
     assert line.endswith("; use a smaller model, dtype or length, or end what else takes memory")
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.err
     assert list((tmp_path / "out").iterdir()) == []
 
 
