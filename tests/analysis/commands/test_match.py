@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import shutil
-import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from analysis.__main__ import main
+from commandline import run_command
 from tests.analysis.commands.run_command import ROOT, Ran, analysis
 from tests.analysis.trace_file import EXAMPLES, TraceFile
 
@@ -149,26 +152,29 @@ def test_a_file_as_output_has_the_alarm_on_stderr(tmp_path: Path) -> None:
 
 
 def on_a_terminal(*words: str | Path, **environ: str) -> str:
-    """What a terminal receives."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "analysis", "match", *map(str, words)]
-    kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=theirs, stderr=subprocess.DEVNULL, env=kept | {"TERM": "xterm"} | environ
-    ) as process:
-        os.close(theirs)
-        parts = []
-        while True:
-            try:
-                part = os.read(ours, 65_536)
-            except OSError:  # Linux says so when the other end is closed
-                break
-            if not part:
-                break
+    """What a terminal receives. The process is forked off this one, which has loaded what it needs."""
+    child, terminal = pty.fork()
+    if child == 0:
+        _match_and_end(words, environ)
+    parts = []
+    with contextlib.suppress(OSError):  # Linux says so when the other end is closed
+        while part := os.read(terminal, 65_536):
             parts.append(part)
-        process.wait(timeout=60)
-    os.close(ours)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (0, 1)
     return b"".join(parts).decode()
+
+
+def _match_and_end(words: Sequence[str | Path], environ: dict[str, str]) -> NoReturn:
+    """In the child: its stdout is the terminal, its stderr nothing, and no test goes on in it."""
+    code = -1
+    try:
+        os.environ.pop("NO_COLOR", None)
+        os.environ.update({"TERM": "xterm"} | environ)
+        with open(1, "w", encoding="utf-8") as sys.stdout, Path(os.devnull).open("w") as sys.stderr:
+            code = run_command(lambda: main(["match", *map(str, words)]))
+    finally:
+        os._exit(code)
 
 
 def test_alarms_are_red_on_a_terminal_and_nothing_else(tmp_path: Path) -> None:
