@@ -95,7 +95,7 @@ def test_program_that_hangs(
     real_nsys: Nsys, traced: MakeTraced, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    hanging = traced("hang", str(folder / "pid"), "--record", "x", timeout_s=4)
+    hanging = traced("hang", str(folder / "pid"), "--record", str(folder / "record"), timeout_s=4)
     with pytest.raises(NsysTimeout, match="not done after 4 s, so it and its program were ended"):
         record_trace(real_nsys, hanging, folder, os.environ)
     assert (folder / "pid").exists()
