@@ -237,8 +237,8 @@ def _analyse(
     expected = Expectation(label.trace_mode, record["requests"] if record else None, simulated, selector)
     validity = check(trace, attributed, expected)
     status: Status = "failed" if validity.error else "no gpu" if simulated else "ok"
-    # What torch.profiler cannot know.
-    of_tracer = trace.warnings if isinstance(trace, ChromeTrace) else ()
+    # What torch.profiler cannot know, and what nsys may have seen.
+    of_tracer = trace.warnings if isinstance(trace, ChromeTrace) else _unconfined(record)
     entry = TraceEntry(
         strategy=label.strategy,
         trace_mode=str(label.trace_mode),
@@ -259,6 +259,15 @@ def _analyse(
         if label.strategy == Strategy.EAGER:
             parts.eager_record, parts.gpu_names = record, trace.gpu_names
     return entry, None if validity.error else CountedTrace(label, attributed, trace.has_gpu_work)
+
+
+def _unconfined(record: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """What to say of a trace that nsys made with other processes in its sight, having failed without."""
+    why = record.get("unconfined_because") if record else None
+    if not isinstance(why, str):
+        return ()
+    told = "nsys had the environments of other processes in its sight and a port open, since without"
+    return (f"{told}: {why.rstrip('.')}; share this trace only after `python -m analysis scrub`",)
 
 
 def _command(record: Mapping[str, Any] | None) -> tuple[str, ...] | None:

@@ -23,6 +23,10 @@ from contract import TraceMode
 __all__ = ["Expectation", "Finding", "Validity", "check", "inspect"]
 
 
+_FEWEST_TO_COMPARE = 3
+"""Requests: what two of them lack at the same place may be chance."""
+
+
 @dataclass(frozen=True)
 class Expectation:
     """What the file name and the record beside a trace promise. `requests` is None without a record."""
@@ -164,18 +168,17 @@ def _launch_findings(attributed: Attributed, tracer: Tracer) -> Iterator[Finding
     idle = int(_idle(attributed).sum())
     if idle:
         yield _warning(
-            f"{idle} of {len(launches) - graphs} launches show no GPU operation, at the same places of every "
-            "request",
+            f"{idle} of {len(launches) - graphs} launches show no GPU operation, the same fills of a request",
             idle,
-            "fills or copies of no bytes, which start nothing; they are counted as launches",
-            "nothing is to be done",
+            "most likely of no bytes, which start nothing; they are counted as launches",
+            "compare with a graph's node-mode trace, where they leave no node",
         )
     lost = len(silent) - of_graphs - idle
     if lost:
         yield _warning(
             f"{lost} of {len(launches) - graphs} launches show no GPU operation",
             lost,
-            "records were dropped, and GPU counts and times are too low",
+            "GPU counts and times may be too low: records were dropped, or calls failed or had nothing to do",
             f"trace fewer requests or use a newer {tracer.newer}",
         )
     for name, count in attributed.launched_by_others.items():
@@ -188,17 +191,18 @@ def _launch_findings(attributed: Attributed, tracer: Tracer) -> Iterator[Finding
 
 
 def _idle(attributed: Attributed) -> pd.Series[bool]:
-    """Which launches of fills and copies had nothing to do, such as cuBLAS's fills of no bytes.
+    """Which fills had nothing to do, as those of no bytes that cuBLAS asks for.
 
-    They show nothing on the GPU at the same places of every request, while others of their kind do. Records
-    that were dropped are missing here and there. Captured in a graph such a call leaves no node.
+    They show nothing on the GPU as the n-th fill of every request, while other fills do. Records that were
+    dropped are missing here and there, so of one or two requests nothing is said.
     """
     launches, requests = attributed.launches, len(attributed.requests)
-    silent = ~launches["answered"] & launches["kind"].isin([LaunchKind.MEMSET, LaunchKind.MEMCPY])
-    others = launches.groupby("kind", observed=True)["answered"].transform("any")
-    place = launches.sort_values("start_ns", kind="stable").groupby("request").cumcount()
-    everywhere = silent.groupby([place, launches["api"]], observed=True).transform("sum") == requests
-    return silent & others & everywhere & (requests > 1)
+    idle = pd.Series(False, index=launches.index)
+    fills = launches[launches["kind"] == LaunchKind.MEMSET].sort_values("start_ns", kind="stable")
+    if requests >= _FEWEST_TO_COMPARE and fills["answered"].any():
+        place = fills.groupby("request").cumcount()
+        idle[fills.index] = (~fills["answered"]).groupby(place).transform("sum") == requests
+    return idle
 
 
 def _operation_findings(trace: Trace, attributed: Attributed) -> Iterator[Finding]:

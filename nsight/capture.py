@@ -45,8 +45,10 @@ def capture(nsys: Nsys, traced: Traced, output: Path, environ: Mapping[str, str]
         with _private_folder(output) as folder:
             record_file = folder / RECORD_NAME
             program = (*traced.program, "--record", str(record_file))
-            record_trace(nsys, replace(traced, program=program), folder, environ)
+            recorded = record_trace(nsys, replace(traced, program=program), folder, environ)
             record = _completed_record(record_file, nsys, traced, output)
+            if recorded.unconfined_because:
+                record["unconfined_because"] = recorded.unconfined_because
             record_file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             _publish(folder, output)
     except OSError as error:

@@ -47,10 +47,15 @@ class _Ruleset(ctypes.Structure):
     _fields_ = (("handled_access_fs", ctypes.c_uint64),)
 
 
-def confine() -> None:
+def confinement() -> Callable[[], None]:
     """For `Popen(preexec_fn=...)`: confines the process that calls it, as far as this host can and is let."""
-    for step in confining():
-        step()
+    steps = confining()
+
+    def confine() -> None:
+        for step in steps:
+            step()
+
+    return confine
 
 
 def confining() -> list[Callable[[], None]]:

@@ -132,7 +132,7 @@ def _prove(nsys: Nsys, environ: Mapping[str, str]) -> None:
     program = f"import nvtx\nwith nvtx.annotate({_PROOF_RANGE!r}, domain={NVTX_DOMAIN!r}): pass"
     traced = Traced((sys.executable, "-c", program), TraceMode.NODE, False, _PROOF_TIMEOUT_S)
     with tempfile.TemporaryDirectory(prefix="launchgap-", ignore_cleanup_errors=True) as folder:
-        sqlite = record_trace(nsys, traced, Path(folder).resolve(), environ)
+        sqlite = record_trace(nsys, traced, Path(folder).resolve(), environ).sqlite
         if _PROOF_RANGE not in _range_names(sqlite):
             raise LaunchgapError(
                 f"nvtx: version {version} records no ranges under nsys {nsys.version_text} (NVIDIA/NVTX "

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from nsight.confined import confine
+from nsight.confined import confinement
 
 MARK_VARIABLE = "LAUNCHGAP_CAPTURE"
 """Environment variable that marks every process of one run; its value is the run's private folder."""
@@ -75,7 +75,7 @@ def run_marked(
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                preexec_fn=confine if confined else None,  # noqa: PLW1509 - one thread runs here
+                preexec_fn=confinement() if confined else None,  # noqa: PLW1509 - one thread runs here
             )
         code = _wait(process, timeout_s, may_go_on)
     finally:

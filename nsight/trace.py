@@ -46,8 +46,8 @@ _LOST_AGENT_LINE = "End of file"
 # With less than this nsys cannot write even the smallest report.
 _FULL_BYTES = 4 * 1024**2
 
-# nsys makes a table only of what it has recorded.
-_GPU_TABLES = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
+# One of them has rows in every trace of a model, of the second kind in graph mode.
+_GPU_TABLES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,16 @@ class Traced:
     may_go_on: Callable[[], bool] = lambda: True
 
 
-def record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Path:
-    """Trace a program and export the report; returns the SQLite file, beside the report in `folder`.
+@dataclass(frozen=True)
+class Recorded:
+    """A trace's SQLite file, beside the report, and why nsys was not confined although it was tried."""
+
+    sqlite: Path
+    unconfined_because: str | None = None
+
+
+def record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Recorded:
+    """Trace a program and export the report.
 
     Raises:
         NsysFailed: nsys failed, or wrote nothing.
@@ -88,18 +96,21 @@ def record_trace(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str,
         ) from error
 
 
-def _confined_if_it_works(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Path:
+def _confined_if_it_works(nsys: Nsys, traced: Traced, folder: Path, environ: Mapping[str, str]) -> Recorded:
     """A trace by nsys confined or, on a GPU, if nothing of the GPU comes of that, by nsys as it is.
 
-    Without CUDA the preflight has proved that the confined nsys traces; what a driver needs is not known.
+    Without CUDA the preflight has proved that the confined nsys traces; what a driver needs is not known. A
+    program that fails for a reason of its own runs twice.
     """
     if not (traced.trace_cuda and confining()):
-        return _record_trace(nsys, traced, folder, environ)
+        return Recorded(_record_trace(nsys, traced, folder, environ))
     try:
         sqlite = _record_trace(nsys, traced, folder, environ)
         if _shows_gpu_work(sqlite):
-            return sqlite
+            return Recorded(sqlite)
         why = "the trace shows no GPU work"
+    except NsysTimeout as error:
+        raise NsysTimeout(f"{error}, or try {CONFINED_VARIABLE}=0 (docs/security.md)") from error
     except (NsysFailed, ImporterBroken, ProgramFailed) as error:
         why = str(error)
     log.warning(
@@ -109,13 +120,17 @@ def _confined_if_it_works(nsys: Nsys, traced: Traced, folder: Path, environ: Map
     )
     for path in folder.glob(f"{Path(REPORT_NAME).stem}.*"):
         path.unlink()
-    return _record_trace(nsys, traced, folder, environ, confined=False)
+    return Recorded(_record_trace(nsys, traced, folder, environ, confined=False), why)
 
 
 def _shows_gpu_work(sqlite: Path) -> bool:
     with closing(sqlite3.connect(f"{sqlite.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    return not tables.isdisjoint(_GPU_TABLES)
+        return any(
+            connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
+            for table in _GPU_TABLES
+            if table in tables
+        )
 
 
 def _record_trace(

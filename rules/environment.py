@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -27,10 +28,22 @@ def _keep_bytecode(environ: MutableMapping[str, str]) -> None:
     """Where Python must not write bytecode beside modules, as in many containers, let it in the user's cache.
 
     Each job is a Python of its own and imports torch and transformers. Without bytecode it compiles their
-    modules every time, which took half of a trace's seconds (docs/sweeps.md).
+    modules every time: 2 to 4 s of an H200 host's (docs/sweeps.md).
     """
-    home, cache = environ.get("HOME"), environ.get("XDG_CACHE_HOME")
-    if environ.get(_NO_BYTECODE) and (home or cache):
-        folder = Path(cache or f"{home}/.cache", "launchgap", "bytecode").absolute()
-        environ.setdefault(_BYTECODE_IN, str(folder))
+    if not environ.get(_NO_BYTECODE):
+        return
+    folder = environ.get(_BYTECODE_IN) or _cache(environ.get("HOME"), environ.get("XDG_CACHE_HOME"))
+    if folder:
+        environ[_BYTECODE_IN] = folder
         del environ[_NO_BYTECODE]
+
+
+def _cache(home: str | None, cache: str | None) -> str | None:
+    """A folder for bytecode below the user's own cache; None where that is anybody's, as is /tmp."""
+    user = cache or home
+    if not user or not Path(user).is_dir():
+        return None
+    found = Path(user).stat()
+    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return None
+    return str(Path(cache or Path(user, ".cache"), "launchgap", "bytecode").absolute())

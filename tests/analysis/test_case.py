@@ -130,6 +130,14 @@ def test_the_command_is_the_one_of_the_record(
     assert analyse_case(CASE, folder, selector=FORWARD).entries[0].command == command
 
 
+def test_a_trace_of_an_nsys_that_saw_other_processes_says_so(tmp_path: Path) -> None:
+    folder = eager_case(tmp_path)
+    write_record(folder, "eager.node", unconfined_because="the trace shows no GPU work")
+    (found,) = analyse_case(CASE, folder, selector=FORWARD).entries[0].findings
+    assert "environments of other processes in its sight" in found
+    assert "since without: the trace shows no GPU work; share this trace only after" in found
+
+
 def test_same_traces_give_the_same_files(example: AnalysedCase, tmp_path: Path) -> None:
     again = analyse_case(CASE, example_case(tmp_path), selector=FORWARD)
     assert again.files() == example.files()

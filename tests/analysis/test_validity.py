@@ -150,28 +150,53 @@ def test_old_nsys_in_graph_mode(tmp_path: Path) -> None:
 def test_dropped_records(tmp_path: Path) -> None:
     file = traced(tmp_path)
     file.call("cudaMemcpyAsync_v3020", 50, 60)
-    assert "1 of 2 launches show no GPU operation: records were dropped" in the_finding(judged(file))
+    assert (
+        "1 of 2 launches show no GPU operation: GPU counts and times may be too low: records"
+        in the_finding(judged(file))
+    )
+
+
+LOST = "GPU counts and times may be too low"
+FILLS, COPIES, KERNELS = "cudaMemsetAsync_v3020", "cudaMemcpyAsync_v3020", "cudaLaunchKernel_v7000"
 
 
 @pytest.mark.parametrize(
-    ("silent", "words"),
+    ("silent", "call", "words"),
     [
         (
-            (1, 1),
-            "2 of 4 launches show no GPU operation, at the same places of every request: fills or copies",
+            (1, 1, 1),
+            FILLS,
+            "3 of 6 launches show no GPU operation, the same fills of a request: most likely",
         ),
-        ((0, 1), "2 of 4 launches show no GPU operation: records were dropped"),
+        ((0, 1, 1), FILLS, f"3 of 6 launches show no GPU operation: {LOST}"),
+        ((1, 1), FILLS, f"2 of 4 launches show no GPU operation: {LOST}"),
+        ((1, 1, None), FILLS, f"2 of 6 launches show no GPU operation: {LOST}"),
+        ((1, 1, 1), COPIES, f"3 of 6 launches show no GPU operation: {LOST}"),
+        ((1, 1, 1), KERNELS, f"3 of 6 launches show no GPU operation: {LOST}"),
     ],
 )
-def test_fills_of_no_bytes(tmp_path: Path, silent: tuple[int, int], words: str) -> None:
+def test_fills_of_no_bytes(tmp_path: Path, silent: tuple[int | None, ...], call: str, words: str) -> None:
     file = TraceFile(tmp_path / "t.sqlite")
-    file.requests((0, 100), (200, 300))
-    for start, place in zip((0, 200), silent, strict=True):
-        for index, at in enumerate((start + 10, start + 50)):
-            call = file.call("cudaMemsetAsync_v3020", at, at + 10)
+    starts = [200 * index for index in range(len(silent))]
+    file.requests(*((start, start + 100) for start in starts))
+    # The later call of the first request comes first in the file, as calls of two threads may.
+    for start, place in zip(starts, silent, strict=True):
+        for index in (0, 1) if start else (1, 0):
+            at = start + 10 + 40 * index
+            number = file.call(call, at, at + 10)
             if index != place:
-                file.memset(at + 20, at + 30, call)
-    assert words in the_finding(judged(file, requests=2))
+                file.memset(at + 20, at + 30, number)
+    (found,) = (one for one in judged(file, requests=len(silent)).findings if "show no GPU operation" in one)
+    assert words in found
+
+
+def test_where_no_fill_shows_anything_their_records_are_missing(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "t.sqlite")
+    file.requests((0, 100), (200, 300), (400, 500))
+    for start in (0, 200, 400):
+        file.call(FILLS, start + 1, start + 5)
+        file.launch("k", (start + 10, start + 20), (start + 30, start + 40))
+    assert f"3 of 6 launches show no GPU operation: {LOST}" in the_finding(judged(file, requests=3))
 
 
 def test_operations_without_their_call(tmp_path: Path) -> None:

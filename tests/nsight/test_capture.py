@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,18 @@ def test_failed_capture_leaves_the_old_one(fake_nsys: FakeNsys, traced: MakeTrac
     with pytest.raises(ProgramFailed):
         capture(fake_nsys('touch "$report"; exit 4'), traced("ok"), output, os.environ)
     assert {name: (output.parent / name).stat().st_mtime_ns for name in _files(output.parent)} == before
+
+
+def test_the_record_says_that_nsys_was_not_confined(
+    fake_nsys: FakeNsys, traced: MakeTraced, tmp_path: Path
+) -> None:
+    """It shows no GPU work confined, so it is tried again; this fake one shows none either."""
+    program = replace(traced("ok"), trace_cuda=True)
+    told = capture(fake_nsys(WORKING), program, tmp_path / "graph.node", os.environ)
+    assert told["unconfined_because"] == "the trace shows no GPU work"
+    assert "unconfined_because" not in capture(
+        fake_nsys(WORKING), traced("ok"), tmp_path / "graph.node", os.environ
+    )
 
 
 def test_failed_move_leaves_nothing(

@@ -13,7 +13,7 @@ from nsight.confined import (
     CONFINED_VARIABLE,
     LISTENS,
     SEES_OTHERS,
-    confine,
+    confinement,
     unconfined,
 )
 
@@ -43,7 +43,7 @@ def asked_anew() -> Iterator[None]:
 def _look() -> list[str]:
     command = [sys.executable, "-c", LOOK]
     return subprocess.run(
-        command, capture_output=True, text=True, check=True, preexec_fn=confine
+        command, capture_output=True, text=True, check=True, preexec_fn=confinement()
     ).stdout.split()
 
 

@@ -27,6 +27,7 @@ def test_bytecode_goes_to_the_users_cache_and_not_beside_the_module(tmp_path: Pa
     module = tmp_path / "code" / "imported.py"
     module.parent.mkdir()
     module.write_text("")
+    (tmp_path / "home").mkdir()
     given = os.environ | {"HOME": str(tmp_path / "home"), "PYTHONDONTWRITEBYTECODE": "1"}
     for name in ("XDG_CACHE_HOME", "PYTHONPYCACHEPREFIX"):
         given.pop(name, None)
@@ -39,17 +40,29 @@ def test_bytecode_goes_to_the_users_cache_and_not_beside_the_module(tmp_path: Pa
 @pytest.mark.parametrize(
     ("given", "bytecode_in"),
     [
-        ({"HOME": "/home/me"}, None),
+        ({"HOME": "{own}"}, None),
         ({"PYTHONDONTWRITEBYTECODE": "1"}, None),
-        ({"HOME": "/home/me", "PYTHONDONTWRITEBYTECODE": ""}, None),
-        ({"HOME": "/home/me", "PYTHONDONTWRITEBYTECODE": "1"}, "/home/me/.cache/launchgap/bytecode"),
-        ({"XDG_CACHE_HOME": "/cache", "PYTHONDONTWRITEBYTECODE": "1"}, "/cache/launchgap/bytecode"),
-        ({"HOME": "/home/me", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": "/own"}, "/own"),
+        ({"HOME": "{own}", "PYTHONDONTWRITEBYTECODE": ""}, None),
+        ({"HOME": "{own}/gone", "PYTHONDONTWRITEBYTECODE": "1"}, None),
+        ({"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"}, None),
+        ({"HOME": "{own}", "PYTHONDONTWRITEBYTECODE": "1"}, "{own}/.cache/launchgap/bytecode"),
+        (
+            {"HOME": "/gone", "XDG_CACHE_HOME": "{own}", "PYTHONDONTWRITEBYTECODE": "1"},
+            "{own}/launchgap/bytecode",
+        ),
+        ({"HOME": "{own}", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": "/mine"}, "/mine"),
+        (
+            {"HOME": "{own}", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": ""},
+            "{own}/.cache/launchgap/bytecode",
+        ),
     ],
 )
-def test_only_where_python_must_not_write(given: dict[str, str], bytecode_in: str | None) -> None:
-    environ = prepared(**given)
-    assert environ.get("PYTHONPYCACHEPREFIX") == bytecode_in
-    assert bool(environ.get("PYTHONDONTWRITEBYTECODE")) == (
-        bool(given.get("PYTHONDONTWRITEBYTECODE")) and bytecode_in is None
+def test_only_where_python_must_not_write_and_the_cache_is_the_users_own(
+    tmp_path: Path, given: dict[str, str], bytecode_in: str | None
+) -> None:
+    environ = prepared(**{name: value.format(own=tmp_path) for name, value in given.items()})
+    wanted = bytecode_in.format(own=tmp_path) if bytecode_in else None
+    assert (environ.get("PYTHONPYCACHEPREFIX") or None) == wanted
+    assert environ.get("PYTHONDONTWRITEBYTECODE") == (
+        None if wanted else given.get("PYTHONDONTWRITEBYTECODE")
     )
