@@ -297,8 +297,8 @@ def test_committed_records_of_two_hosts() -> None:
         abs(drift(theirs["strategies"]["eager"]["event_ms"]))
     )
     assert rows["eager"]["verdict"] == "slower"
-    # Replays of two hosts agree within the 3 % that the README states.
-    assert max(abs(rows[name]["change_percent"]) for name in ("graph", "graph_padded")) < 3
+    # Replays of two hosts agree within the 2 % that the README states of gpt2 fp32.
+    assert max(abs(rows[name]["change_percent"]) for name in ("graph", "graph_padded")) < 2
     found = compare(old, new)
     assert failures(found, parse_gate(["regression=5%", "missing"])) == ()
     assert failures(compare(new, old), parse_gate(["regression=5%"])) == ()
