@@ -72,6 +72,4 @@ onsuccess:
 
 onerror:
     report_failures()
-    tell(
-        "stopped early; mend what is named above and start again (without traces: --config profiler=off)"
-    )
+    tell(how_to_go_on())

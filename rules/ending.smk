@@ -57,13 +57,24 @@ def report_failures():
             f"{whole} of {len(CASES)} cases are whole; for their report: snakemake so_far, and the same options"
         )
         return
-    found = failures(failed_jobs())
+    jobs = failed_jobs()
+    for job in jobs:
+        if "case" not in job.wildcards:
+            tell(f"failed: {job.rule}: {reason(job.log)} ({job.log})")
+    found = failures(jobs)
     if not found:
         return
     write_text_atomic(FAILURES_FILE, json.dumps(failures_record(found), indent=1) + "\n")
     for case, one in found.items():
         tell(f"failed: {case}: {one['step']}: {one['reason']} ({one['log']})")
     report_others(len(found))
+
+
+def how_to_go_on():
+    """The last line after a failure."""
+    traced = any(job.rule.startswith("capture") for job in failed_jobs())
+    hint = " (without traces: --config profiler=off)" if traced else ""
+    return f"stopped early; mend what is named above and start again{hint}"
 
 
 def report_others(failed):

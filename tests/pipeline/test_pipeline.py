@@ -127,7 +127,7 @@ def test_program_that_fails_under_nsys(finished: Project) -> None:
     done = finished.run(f"profiles/nsys/{CASE}/graph.node.json", "--cores", "1")
     assert done.returncode == 1
     assert "error: traced program: exit code 1, 'the device ran out of patience'" in done.stdout + done.stderr
-    assert "mend what is named above" in done.stderr
+    assert "start again (without traces: --config profiler=off)" in done.stderr
     assert [name for name in finished.trace_files() if name.startswith((".", "graph"))] == []
 
 
@@ -161,6 +161,11 @@ def test_gpu_asked_for_and_missing(fresh: Project) -> None:
     done = fresh.run(config=("device=cuda",))
     assert done.returncode == 1
     assert "error: device cuda: no GPU: CUDA_VISIBLE_DEVICES hides all of them; unset it" in done.stderr
+    assert [line for line in done.stderr.splitlines() if line.startswith("launchgap: ")][-2:] == [
+        "launchgap: failed: preflight: device cuda: no GPU: CUDA_VISIBLE_DEVICES hides all of them; unset it "
+        "to use the GPU (logs/preflight.log)",
+        "launchgap: stopped early; mend what is named above and start again",
+    ]
     assert not fresh.path("results/latency").exists()
 
 
