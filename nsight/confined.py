@@ -65,8 +65,9 @@ def confining() -> list[Callable[[], None]]:
 
 def unconfined() -> list[str]:
     """What nsys is not kept from here, as findings."""
+    steps = confining()
     each = ((_look_away, SEES_OTHERS), (_cut_off, LISTENS))
-    return [text for step, text in each if step not in confining()]
+    return [text for step, text in each if step not in steps]
 
 
 def _wanted() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from contract import NVTX_DOMAIN, SCHEMA_VERSION, LaunchgapError, PreflightRecor
 from nsight.confined import CONFINED_VARIABLE, unconfined
 from nsight.gpu import find_gpu
 from nsight.install import BUNDLED_ROOT, Nsys, find_nsys
-from nsight.trace import Traced, record_trace
+from nsight.trace import Traced, opened_export, record_trace
 
 Device = Literal["auto", "cuda", "cpu"]
 Profiler = Literal["auto", "required", "torch", "off"]
@@ -142,17 +141,13 @@ def _prove(nsys: Nsys, environ: Mapping[str, str]) -> None:
 
 def _range_names(sqlite: Path) -> set[str]:
     """Texts of all NVTX events of a trace; a table without events is absent."""
-    connection = sqlite3.connect(f"file:{sqlite}?mode=ro", uri=True)
-    try:
-        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    with opened_export(sqlite) as (connection, tables):
         if "NVTX_EVENTS" not in tables:
             return set()
         rows = connection.execute(
             "SELECT COALESCE(n.text, s.value) FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId"
         )
         return {row[0] for row in rows}
-    finally:
-        connection.close()
 
 
 def host_fingerprint(environ: Mapping[str, str]) -> dict[str, str]:

@@ -9,8 +9,8 @@ import socket
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,13 +124,23 @@ def _confined_if_it_works(nsys: Nsys, traced: Traced, folder: Path, environ: Map
 
 
 def _shows_gpu_work(sqlite: Path) -> bool:
-    with closing(sqlite3.connect(f"{sqlite.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    with opened_export(sqlite) as (connection, tables):
         return any(
             connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
             for table in _GPU_TABLES
             if table in tables
         )
+
+
+@contextmanager
+def opened_export(sqlite: Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
+    """An export, to be read only, and the names of its tables: nsys makes none of what it has not recorded.
+
+    Raises:
+        sqlite3.DatabaseError: the file is damaged.
+    """
+    with closing(sqlite3.connect(f"{sqlite.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        yield connection, {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
 
 
 def _record_trace(
@@ -174,9 +184,8 @@ def _lost_agent(finished: Finished, report: Path) -> bool:
 def _check_export(sqlite: Path) -> None:
     """Raise unless the export holds tables and all of its pages: nsys can end well and have written less."""
     try:
-        with closing(sqlite3.connect(f"{sqlite.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        problem = "" if tables else "it holds no tables"
+        with opened_export(sqlite) as (_, tables):
+            problem = "" if tables else "it holds no tables"
     except sqlite3.DatabaseError as error:
         problem = str(error)
     if problem:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from rules.plan import RECENT_NSYS, Plan, Step, duration, expected_traces, rule_of_thumb_s
 
 SETTINGS = {"runs": 100, "warmup_s": 2.0, "strategies": ["eager", "graph"], "traced_requests": 20}
+STEPS = Path(__file__).resolve().parents[2] / "docs/measurements/sweep/steps.csv"
 MODELS = {"a1": "a", "a2": "a", "b1": "b"}
 
 
@@ -44,9 +47,11 @@ def test_a_rule_of_thumb_where_nothing_ran() -> None:
 def test_the_rule_of_thumb_of_a_gpu_is_within_a_fifth_of_the_run_that_it_is_made_from() -> None:
     """Seconds of an H200's host: bert-tiny, gpt2, llama; three strategies, 100 runs, 20 requests."""
     of_three = SETTINGS | {"strategies": ["eager", "graph", "graph_padded"]}
+    with STEPS.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     measured, traced = (
-        median([11, 12, 11, 12, 12, 15, 13, 14, 16, 27, 11, 17]),
-        median([10] * 7 + [11] * 13 + [12] * 15 + [13]),
+        median(float(row["seconds"]) for row in rows if row["step"] == step)
+        for step in ("measure", "capture")
     )
     assert rule_of_thumb_s("measure", of_three, 3, "cuda") == pytest.approx(measured, rel=0.2)
     assert rule_of_thumb_s("capture", of_three, 3, "cuda") == pytest.approx(traced, rel=0.2)
