@@ -16,10 +16,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from contract import DEFAULT_ATTENTION, Dtype
-from inference.battery import Check, run_battery
+from inference.battery import run_battery
 from inference.command import Parser, run_command
 from inference.devices import forbid_tf32, resolve_device, resolve_dtype
 from inference.loading import ModelRequest, load_model
+from inference.subject import Check
 
 EXIT_DIFFERENT = 1
 

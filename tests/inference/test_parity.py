@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from inference import parity
 from inference.backends import SimulationBackend
-from inference.battery import Check, check_runner, run_battery
+from inference.battery import check_runner, run_battery
 from inference.command import run_command
 from inference.families import FAMILIES, tiny_model
 from inference.forward import GraphedForward
@@ -17,6 +17,7 @@ from inference.poison import poison
 from inference.rung import Rung
 from inference.simulation import RecordedGraph
 from inference.staging import StaticInputs
+from inference.subject import Check
 from tests.scripts.as_main import as_main
 
 LENGTHS = (4, 16)
