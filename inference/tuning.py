@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock, get_ident
 
 import torch
 from torch._inductor.runtime import benchmarking
@@ -17,6 +18,8 @@ from torch._inductor.runtime import benchmarking
 logger = logging.getLogger(__name__)
 
 _HOOK = "get_event_pairs"
+_LOCK = RLock()
+"""One thread tunes at a time; two would measure each other."""
 
 _WAIT_CYCLES = 300_000
 """Of the GPU's clock for each timed launch, 150 us at 2 GHz.
@@ -27,27 +30,40 @@ In it the host must clear a buffer, record two events and launch. On a slow host
 
 @contextmanager
 def timed_by_the_gpu(device: torch.device) -> Iterator[None]:
-    """While this holds, Inductor's timed launches queue up behind a wait of the GPU's, and then run in a row.
+    """While this holds, launches that Inductor times in this thread queue up behind a wait of the GPU's.
 
-    The hook is where Inductor makes the events of a series, right before it launches the series. A torch that
-    has none there is left as it is.
+    They then run in a row. The hook is where Inductor makes the events of a series, right before it launches
+    the series. A torch that has none there is left as it is, with a warning.
     """
-    inductor = benchmarking.benchmarker
-    make_events = getattr(inductor, _HOOK, None)
-    if device.type != "cuda" or make_events is None:
-        if device.type == "cuda":
-            logger.debug("%s: no %s, so tuning may time the host", type(inductor).__name__, _HOOK)
+    if device.type != "cuda":
         yield
         return
+    inductor = benchmarking.benchmarker
+    if not hasattr(inductor, _HOOK):
+        logger.warning("%s has no %s: its tuning may time the host", type(inductor).__name__, _HOOK)
+        yield
+        return
+    with _LOCK, _waiting_first(inductor, device):
+        yield
 
-    def events_and_a_wait(count: int, *others: object, **named: object) -> object:
+
+@contextmanager
+def _waiting_first(inductor: object, device: torch.device) -> Iterator[None]:
+    make_events, patches, tuning_thread = getattr(inductor, _HOOK), inductor.__dict__, get_ident()
+    before = patches.get(_HOOK)
+
+    def a_wait_and_events(count: int, *others: object, **named: object) -> object:
         events = make_events(count, *others, **named)
-        with torch.cuda.device(device):
-            torch.cuda._sleep(count * _WAIT_CYCLES)
+        if get_ident() == tuning_thread:
+            with torch.cuda.device(device):
+                torch.cuda._sleep(count * _WAIT_CYCLES)
         return events
 
-    inductor.__dict__[_HOOK] = events_and_a_wait
+    patches[_HOOK] = a_wait_and_events
     try:
         yield
     finally:
-        inductor.__dict__.pop(_HOOK, None)
+        if before is None:
+            del patches[_HOOK]
+        else:
+            patches[_HOOK] = before
