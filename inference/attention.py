@@ -10,22 +10,38 @@ bit by bit.
 An eager pass also asks the device whether the prompt packs several sequences: a few small kernels and one
 wait, which a graph cannot hold (`find_packed_sequence_indices`). Without a mask it is not asked, so
 a graph has a little less work than the eager pass that it is compared with.
+
+Models without torch's attention (GPT-J, gpt-oss and its sinks) run transformers' own, "eager" one. Its mask
+is made of a number that comes from the host, which a graph cannot hold; in a capture the same mask is filled
+in on the device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 
 UNMASKED = "launchgap_unmasked_sdpa"
 """torch's scaled dot-product attention, registered under a name that no mask function exists for."""
 
 AttentionInterface.register(UNMASKED, sdpa_attention_forward)
+
+_EAGER = "eager"
+
+MASKABLE = ("sdpa", _EAGER)
+"""transformers' names of attention whose masks a capture within `as_captured` can hold."""
+
+_LOCK = Lock()
+_within: list[None] = []
+"""One entry for each capture that is under way, in any thread."""
 
 
 def mask_is_redundant(model: nn.Module, input_ids: torch.Tensor) -> bool:
@@ -52,6 +68,37 @@ def unmasked(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.set_attn_implementation(before)
+
+
+@contextmanager
+def as_captured(model: nn.Module, *, masked: bool) -> Iterator[None]:
+    """Run the block, which captures, with attention as the graph shall hold it."""
+    if not masked:
+        with unmasked(model):
+            yield
+        return
+    with _LOCK:
+        _within.append(None)
+        ALL_MASK_ATTENTION_FUNCTIONS[_EAGER] = _eager_mask_on_device
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _within.pop()
+            if not _within:
+                del ALL_MASK_ATTENTION_FUNCTIONS[_EAGER]
+
+
+def _eager_mask_on_device(
+    *args: Any,  # noqa: ANN401 - transformers' own
+    dtype: torch.dtype = torch.float32,
+    **kwargs: Any,  # noqa: ANN401
+) -> torch.Tensor | None:
+    """What transformers adds to scores: 0 where a token is seen, else the least number of the dtype."""
+    seen = sdpa_mask(*args, **kwargs | {"allow_is_causal_skip": False})
+    if seen is None:
+        return None
+    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from contract import CaptureError
+from contract import CaptureError, LaunchgapError
 from inference.blame import blame, root_cause
 from inference.lanes import Lane
 
@@ -62,6 +62,18 @@ def as_capture_error() -> Iterator[None]:
         raise CaptureError(
             f"capture failed at {blame(error)}; keep host reads and host data out of the forward pass"
         ) from error
+
+
+@contextmanager
+def refusing_failures() -> Iterator[None]:
+    """Turn an error of the model's own, on inputs as a graph needs them, into a refusal that names it."""
+    try:
+        yield
+    except (LaunchgapError, torch.cuda.OutOfMemoryError):
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
+        said = next(iter(str(error).splitlines()), "")
+        raise CaptureError(f"the model fails at {blame(error)}: {type(error).__name__}: {said}") from error
 
 
 class LaunchedOn(TorchDispatchMode):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,7 +21,7 @@ import torch
 from transformers import Cache
 
 from contract import CaptureError
-from inference.attention import mask_is_redundant, unmasked
+from inference.attention import MASKABLE, as_captured, mask_is_redundant
 from inference.backends import WARM_UP_CALLS, Backend, Capture
 from inference.calling import ModelCall
 from inference.decode_state import DecodeState
@@ -98,7 +97,7 @@ class Decoder:
                     f"model {name}: may choose token {call.vocabulary} and above, which it cannot read back"
                 )
             shape = cache_shape(name, getattr(outputs, "past_key_values", None))
-            if attention != "sdpa":
+            if attention not in MASKABLE:
                 raise CaptureError(
                     f"model {name}: attention {attention!r} has no mask that a graph can hold; "
                     "load it with attn_implementation='sdpa'"
@@ -133,7 +132,7 @@ class Decoder:
         def prompt() -> torch.Tensor:
             return self.prompt(inputs, cache)
 
-        with unmasked(self._call.model) if mask == "none" else nullcontext():
+        with as_captured(self._call.model, masked=not is_redundant):
             prepared = self._prepare(prompt, lambda: inputs.last.fill_(inputs.length - 1))
             inputs.last.zero_()
             return prepared.piece(self._capture(prepared.run, pool), mask)
@@ -153,14 +152,15 @@ class Decoder:
                 f"{count} steps in one graph: their warm-up needs {count * RUNS_AT_CAPTURE} slots and the "
                 f"bucket has {slots}; unroll less"
             )
-        prepared = self._prepare_step(slots, chooser)
+        with as_captured(self._call.model, masked=True):
+            prepared = self._prepare_step(slots, chooser)
 
-        def steps() -> torch.Tensor:
-            for _ in range(count):
-                logits = prepared.run()
-            return logits
+            def steps() -> torch.Tensor:
+                for _ in range(count):
+                    logits = prepared.run()
+                return logits
 
-        return prepared.piece(self._capture(steps, pool, chooser), self.step_mask(slots))
+            return prepared.piece(self._capture(steps, pool, chooser), self.step_mask(slots))
 
     def prompt(self, inputs: StaticInputs, cache: Cache) -> torch.Tensor:
         """The prompt piece, run now. Nothing of an earlier request, not even a NaN, stays in the cache."""

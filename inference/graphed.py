@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
 from torch import nn
 
 from contract import LaunchgapError
-from inference.attention import mask_is_redundant, unmasked
+from inference.attention import as_captured, mask_is_redundant
 from inference.backends import Backend, Graph
 
 
@@ -41,9 +40,9 @@ class CapturedForward:
         self._ids = torch.zeros((1, length), dtype=torch.int64, device=backend.device)
         self._mask = torch.ones_like(self._ids) if padded else None
         self._prompt_length = length
-        self.attention_mask: Literal["none", "explicit", "static"]
         start_s = time.perf_counter()
-        with self._attention(model):
+        self.attention_mask = self._which_mask(model)
+        with as_captured(model, masked=self.attention_mask != "none"):
             capture = backend.capture(lambda: self._forward(model))
         self.capture_s = time.perf_counter() - start_s
         self.pool_bytes = capture.pool_bytes
@@ -95,15 +94,10 @@ class CapturedForward:
             self._graph = None
             del self._logits
 
-    def _attention(self, model: nn.Module) -> AbstractContextManager[None]:
+    def _which_mask(self, model: nn.Module) -> Literal["none", "explicit", "static"]:
         if self._mask is not None:
-            self.attention_mask = "static"
-        elif mask_is_redundant(model, self._ids):
-            self.attention_mask = "none"
-            return unmasked(model)
-        else:
-            self.attention_mask = "explicit"
-        return nullcontext()
+            return "static"
+        return "none" if mask_is_redundant(model, self._ids) else "explicit"
 
     @torch.no_grad()
     def _forward(self, model: nn.Module) -> torch.Tensor:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from inference.attention import unmasked
+from inference.attention import as_captured
 from inference.backends import Backend, Graph
 from inference.calling import ModelCall
+from inference.capture_guards import refusing_failures
 from inference.fused import fuse
 from inference.lanes import Pool
 from inference.staging import PaddingSide, StaticInputs
@@ -66,7 +66,7 @@ class Rung:
         def forward() -> torch.Tensor:
             return self._forward(call)
 
-        with unmasked(call.model) if mask == "none" else nullcontext():
+        with as_captured(call.model, masked=mask != "none"), refusing_failures():
             if fused:
                 forward, self.compile_s = fuse(forward, backend)
             start_s = time.perf_counter()

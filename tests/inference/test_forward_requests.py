@@ -67,6 +67,13 @@ def with_hole(length: int) -> Tensor:
         (torch.ones((), dtype=torch.int64), "batch size is 1"),
         (torch.ones((1, 3)), r"torch\.float32: token ids are integers"),
         (torch.ones((1, 3), dtype=torch.bool), r"torch\.bool: token ids are integers"),
+        (torch.ones((1, 3), dtype=torch.uint16), r"torch\.uint16: token ids are integers"),
+        (torch.ones((1, 3), dtype=torch.uint64), r"torch\.uint64: token ids are integers"),
+        (torch.ones((1, 3), dtype=torch.int64).to_sparse(), "sparse or nested"),
+        (
+            torch.nested.nested_tensor([torch.ones(3), torch.ones(2)], layout=torch.jagged).long(),
+            "sparse or nested",
+        ),
         ([1, 2, 3], "input_ids of type list"),
         ("hello", "input_ids of type str"),
         (torch.ones((1, 17), dtype=torch.int64), "17 tokens: the longest captured length is 16"),

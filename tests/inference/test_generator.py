@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from contract import CaptureError
 from inference.generator import GraphedGenerator
-from tests.inference.tiny_models import POSITIONS, VOCABULARY, WINDOW, tiny
+from tests.inference.tiny_models import POSITIONS, READS_BACK, VOCABULARY, WINDOW, tiny
 
 BUCKETS = (8, 16, 32)
 CAPTURABLE = ["gpt2", "llama", "mistral", "qwen2", "opt", "gpt_neox", "bert", "gemma3", "mixtral"]
@@ -206,10 +206,11 @@ def test_a_model_without_keys_and_values_is_run_eagerly_and_says_so() -> None:
         GraphedGenerator(model, max_length=32, strict=True)
 
 
-def test_eager_attention_is_refused_by_name_and_served_eagerly() -> None:
+def test_attention_without_a_mask_for_graphs_is_refused_by_name_and_served_eagerly() -> None:
     model = tiny("llama")
-    model.set_attn_implementation("eager")
+    model.set_attn_implementation(READS_BACK)
     with GraphedGenerator(model, max_length=32) as generator:
+        assert f"attention '{READS_BACK}'" in generator.refusals["model"]
         assert "attn_implementation='sdpa'" in generator.refusals["model"]
         assert generator.generate(prompt(5), 6).tolist() == reference(model, prompt(5), 6).tolist()
         agreement = generator.compare_with_generate(prompt(5), 6)

@@ -16,7 +16,16 @@ from inference.generator import GraphedGenerator
 from inference.sampling import Greedy, Sampling
 from inference.simulation import RecordedGraph, _is_recording
 from inference.staging import StaticInputs
-from tests.inference.tiny_models import POSITIONS, VOCABULARY, interrupt_at, one_line, restore, shallow, tiny
+from tests.inference.tiny_models import (
+    POSITIONS,
+    READS_BACK,
+    VOCABULARY,
+    interrupt_at,
+    one_line,
+    restore,
+    shallow,
+    tiny,
+)
 
 IDS = torch.tensor([[3, 1, 4, 1, 5]])
 
@@ -57,6 +66,8 @@ def continued(model: PreTrainedModel, count: int) -> list[int]:
         (torch.zeros((), dtype=torch.int64), 1, "batch size is 1"),
         (torch.zeros((1, 3)), 1, "token ids are integers"),
         (torch.zeros((1, 3), dtype=torch.bool), 1, "token ids are integers"),
+        (torch.zeros((1, 3), dtype=torch.uint64), 1, "token ids are integers"),
+        (torch.zeros((1, 3), dtype=torch.int64).to_sparse(), 1, "sparse or nested"),
         ([[1, 2, 3]], 1, "input_ids of type list"),
         ("hello", 1, "input_ids of type str"),
         (
@@ -94,7 +105,33 @@ def test_requests_that_cannot_be(
     assert served.generate(IDS, 3).shape == (1, 3)
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"], ids=["by graph", "eagerly"])
+MASKS = [
+    ([[1, 1, 1]], "attention_mask of shape"),
+    ([[1, 1, 0, 1, 1]], "attention_mask has a hole"),
+    ([[0, 0, 0, 0, 0]], "attention_mask hides every token"),
+    ([[1, 1, 2, 1, 1]], "values other than 0 and 1"),
+]
+
+
+@pytest.mark.parametrize(("mask", "words"), MASKS)
+@pytest.mark.parametrize("call", ["generate", "stream"])
+def test_masks_that_cannot_be(served: GraphedGenerator, call: str, mask: list[list[int]], words: str) -> None:
+    with pytest.raises(LaunchgapError, match=words) as raised:
+        getattr(served, call)(IDS, 3, attention_mask=torch.tensor(mask))
+    assert one_line(raised.value)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_that_a_mask_hides_is_left_out(served: GraphedGenerator, side: str) -> None:
+    padding, ones = torch.full((1, 4), 7), torch.ones_like(IDS)
+    parts = [(padding, torch.zeros_like(padding)), (IDS, ones)]
+    ids, mask = (torch.cat(part, 1) for part in zip(*(parts if side == "left" else parts[::-1]), strict=True))
+    wanted = served.generate(IDS, 6)
+    assert torch.equal(served.generate(ids, 6, attention_mask=mask), wanted)
+    assert list(served.stream(ids, 6, attention_mask=mask[0])) == wanted[0].tolist()
+
+
+@pytest.mark.parametrize("attention", ["sdpa", READS_BACK], ids=["by graph", "eagerly"])
 @pytest.mark.parametrize("wrong", [-1, VOCABULARY, 2**40])
 def test_a_wrong_request_never_reaches_the_device(
     model: PreTrainedModel, attention: str, wrong: int, monkeypatch: pytest.MonkeyPatch
@@ -104,7 +141,7 @@ def test_a_wrong_request_never_reaches_the_device(
     reached: list[str] = []
     with GraphedGenerator(model, max_length=16) as generator:
         generator.generate(IDS, 4)
-        assert ("model" in generator.refusals) == (attention == "eager")
+        assert ("model" in generator.refusals) == (attention == READS_BACK)
         monkeypatch.setattr(StaticInputs, "fill", lambda *_: reached.append("copied"))
         monkeypatch.setattr(RecordedGraph, "replay", lambda _: reached.append("replayed"))
         model.register_forward_pre_hook(lambda *_: reached.append("run"))
@@ -118,11 +155,11 @@ def test_a_wrong_request_never_reaches_the_device(
                     call(IDS, 12)
         assert reached == []
         generator.generate(IDS, 4)
-        assert set(reached) == ({"run"} if attention == "eager" else {"copied", "replayed"})
+        assert set(reached) == ({"run"} if attention == READS_BACK else {"copied", "replayed"})
 
 
 @pytest.mark.parametrize("unroll", [1, 2, 3])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"], ids=["by graph", "eagerly"])
+@pytest.mark.parametrize("attention", ["sdpa", READS_BACK], ids=["by graph", "eagerly"])
 def test_a_cache_that_is_exhausted_to_its_last_slot_serves_on(
     model: PreTrainedModel, unroll: int, attention: str
 ) -> None:
@@ -143,7 +180,7 @@ def test_settings_that_are_none(generator: GraphedGenerator) -> None:
     for sampling in ("greedy", 0.7, Greedy):
         with pytest.raises(LaunchgapError, match=r"sampling .*: unknown"):
             generator.generate(IDS, 3, sampling=sampling)  # type: ignore[arg-type]
-    for end in (-1, 1.5, [2, -3], True):
+    for end in (-1, 1.5, [2, -3], True, VOCABULARY, [1, VOCABULARY]):
         with pytest.raises(LaunchgapError, match="eos_token_id"):
             generator.generate(IDS, 3, eos_token_id=end)  # type: ignore[arg-type]
     for chunk in (0, 1.5):
@@ -323,9 +360,9 @@ def test_a_model_that_changes_between_stream_and_its_first_token(model: PreTrain
 def test_another_attention_implementation_is_noticed(model: PreTrainedModel) -> None:
     with GraphedGenerator(model, max_length=16) as generator:
         generator.generate(IDS, 4)
-        model.set_attn_implementation("eager")
+        model.set_attn_implementation(READS_BACK)
         assert generator.generate(IDS, 4)[0].tolist() == continued(model, 4)
-        assert "eager" in generator.refusals["model"]
+        assert READS_BACK in generator.refusals["model"]
         model.set_attn_implementation("sdpa")
         assert generator.generate(IDS, 4)[0].tolist() == continued(model, 4)
         assert not generator.refusals

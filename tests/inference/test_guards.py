@@ -15,6 +15,7 @@ from inference.forward import GraphedForward
 from inference.generator import GraphedGenerator
 from inference.guards import ModelGuard
 from inference.ladder import Ladder
+from tests.inference.tiny_models import READS_BACK
 
 LENGTHS = (8, 16)
 IDS = torch.tensor([[3, 1, 4, 1, 5]])
@@ -81,7 +82,7 @@ def half_precision(model: PreTrainedModel) -> None:
 
 
 def other_attention(model: PreTrainedModel) -> None:
-    model.set_attn_implementation("eager")
+    model.set_attn_implementation(READS_BACK)
 
 
 CHANGES = [
@@ -92,7 +93,7 @@ CHANGES = [
     (new_bias, r"o_proj\.bias was replaced"),
     (new_buffer, r"rotary_emb\.inv_freq was replaced"),
     (half_precision, r"is torch\.bfloat16 on cpu, was torch\.float32 on cpu"),
-    (other_attention, "attention implementation is eager, was sdpa"),
+    (other_attention, f"attention implementation is {READS_BACK}, was sdpa"),
 ]
 
 
@@ -114,7 +115,6 @@ def test_a_changed_model_is_captured_again_and_answers_as_it_now_is(
         assert change is other_attention or not torch.equal(found.float(), before)
         assert torch.equal(forward(IDS), found)
         assert forward.recaptures == 1
-        # transformers' own eager attention makes its mask of host data, which no graph can hold.
         assert {entry.path for entry in forward.ledger} == {"eager" if change is other_attention else "graph"}
 
 
@@ -199,7 +199,7 @@ def test_an_all_eager_runner_follows_the_model(model: PreTrainedModel) -> None:
 @pytest.mark.parametrize("refused", [False, True], ids=["graph", "eager"])
 def test_a_vocabulary_that_has_changed_bounds_the_ids(model: PreTrainedModel, refused: bool) -> None:
     if refused:
-        model.set_attn_implementation("eager")
+        model.set_attn_implementation(READS_BACK)
     with GraphedForward(model, LENGTHS) as forward:
         assert {entry.path for entry in forward.ledger} == {"eager" if refused else "graph"}
         model.resize_token_embeddings(200, mean_resizing=False)
@@ -241,7 +241,7 @@ def test_a_model_that_changes_during_a_call_is_refused(
 
 
 def test_a_runner_left_eager_captures_once_the_model_allows_it(model: PreTrainedModel) -> None:
-    model.set_attn_implementation("eager")
+    model.set_attn_implementation(READS_BACK)
     with GraphedForward(model, LENGTHS) as forward:
         assert {entry.path for entry in forward.ledger} == {"eager"}
         forward(IDS)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from transformers import (
+    AttentionInterface,
     BertConfig,
     BertLMHeadModel,
     Gemma3ForCausalLM,
@@ -31,11 +32,25 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from inference.simulation import _is_recording
 
 # Tensors of this size are done before a second thread has heard of them.
 torch.set_num_threads(1)
+
+READS_BACK = "attention_that_reads_back"
+"""Attention that asks the device for a value, as eager may and a capture may not."""
+
+
+def _reading_back(module: torch.nn.Module, query: torch.Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    query.sum().item()
+    return sdpa_attention_forward(module, query, *args, **kwargs)
+
+
+AttentionInterface.register(READS_BACK, _reading_back)
+AttentionMaskInterface.register(READS_BACK, sdpa_mask)
 
 VOCABULARY = 96
 POSITIONS = 48
