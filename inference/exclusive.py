@@ -37,7 +37,13 @@ class Exclusive(ABC):
                 self._drop()
 
     def __enter__(self) -> Self:
-        return self
+        """Itself.
+
+        Raises:
+            LaunchgapError: a call is running, or this was closed.
+        """
+        with self._alone():
+            return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

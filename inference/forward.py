@@ -28,7 +28,7 @@ from inference.exclusive import Exclusive
 from inference.guards import ModelGuard, refuse_autocast, refuse_training
 from inference.ladder import Ladder, LadderOptions, LedgerEntry
 from inference.lengths import usable_lengths
-from inference.request import host_tokens, real_span
+from inference.request import real_tokens
 from inference.rung import Rung
 from inference.side_by_side import lay_side_by_side
 from inference.staging import PaddingSide
@@ -204,10 +204,7 @@ class GraphedForward(Exclusive):
         Raises:
             LaunchgapError: as a call.
         """
-        tokens = host_tokens(input_ids, built.call.vocabulary)
-        if attention_mask is not None:
-            start, end = real_span(attention_mask, tokens.size)
-            tokens = tokens[start:end]
+        tokens = real_tokens(input_ids, attention_mask, built.call.vocabulary)
         self._check_length(built, tokens.size)
         return tokens
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from contract import LaunchgapError
 from inference.decode import RUNS_AT_CAPTURE
-from inference.request import host_tokens
+from inference.request import real_tokens
 from inference.sampling import Greedy, Sampling
 
 DEFAULT_BUCKETS = (64, 128, 256, 512, 1024)
@@ -42,6 +42,7 @@ class GenerationRequest:
 
 def check_request(
     input_ids: torch.Tensor,
+    attention_mask: torch.Tensor | None,
     new_tokens: int,
     sampling: Greedy | Sampling | None,
     ends: int | Collection[int] | None,
@@ -52,10 +53,10 @@ def check_request(
     """A request for a model of so many token ids and a cache of so many slots.
 
     Raises:
-        LaunchgapError: ids outside the vocabulary, no prompt or more than one, no new tokens, more tokens
-            than the cache holds, or settings that are none.
+        LaunchgapError: ids outside the vocabulary, no prompt or more than one, a mask that does not fit, no
+            new tokens, more tokens than the cache holds, or settings that are none.
     """
-    prompt = host_tokens(input_ids, vocabulary)
+    prompt = real_tokens(input_ids, attention_mask, vocabulary)
     whole_number("max_new_tokens", new_tokens)
     if prompt.size + new_tokens > slots:
         raise LaunchgapError(
@@ -64,7 +65,7 @@ def check_request(
         )
     if sampling is not None and not isinstance(sampling, (Greedy, Sampling)):
         raise LaunchgapError(f"sampling {sampling!r}: unknown; give Greedy() or Sampling(...)")
-    return GenerationRequest(prompt, int(new_tokens), sampling or Greedy(), _ends(ends))
+    return GenerationRequest(prompt, int(new_tokens), sampling or Greedy(), _ends(ends, vocabulary))
 
 
 def usable_buckets(
@@ -106,8 +107,13 @@ def whole_number(name: str, value: object, least: int = 1) -> None:
         raise LaunchgapError(f"{name} {value!r}: must be a whole number of {least} or more")
 
 
-def _ends(ends: int | Collection[int] | None) -> frozenset[int]:
+def _ends(ends: int | Collection[int] | None, vocabulary: int) -> frozenset[int]:
     tokens = () if ends is None else ends if isinstance(ends, Collection) else (ends,)
     for token in tokens:
         whole_number("eos_token_id", token, least=0)
+        if token >= vocabulary:
+            raise LaunchgapError(
+                f"eos_token_id {token}: outside the vocabulary of {vocabulary}, so it would never end; "
+                "use the model's own tokeniser's"
+            )
     return frozenset(map(int, tokens))

@@ -118,6 +118,7 @@ class GraphedGenerator(Exclusive):
         input_ids: torch.Tensor,
         max_new_tokens: int,
         *,
+        attention_mask: torch.Tensor | None = None,
         sampling: Greedy | Sampling | None = None,
         eos_token_id: int | Collection[int] | None = None,
     ) -> torch.Tensor:
@@ -126,6 +127,7 @@ class GraphedGenerator(Exclusive):
         Args:
             input_ids: token ids, shape (1, n) or (n,). On the host they cost no wait.
             max_new_tokens: m, unless the sequence ends before.
+            attention_mask: ones and zeros of the same shape; padding at either end is left out.
             sampling: how tokens are chosen; None for `Greedy()`.
             eos_token_id: token or tokens that end the sequence, of which the first is the last one returned;
                 None to go on to `max_new_tokens`. A model's own settings are not looked up.
@@ -136,7 +138,7 @@ class GraphedGenerator(Exclusive):
         """
         with self._alone():
             built = self._current()
-            request = self._checked(built, input_ids, max_new_tokens, sampling, eos_token_id)
+            request = self._checked(built, input_ids, attention_mask, max_new_tokens, sampling, eos_token_id)
             plan = built.plan(request)
             tokens = list(built.tokens(request, plan, _CHUNK if request.ends else request.new_tokens))
             view = None if plan is None or self._copy else built.host_view(request, len(tokens))
@@ -147,6 +149,7 @@ class GraphedGenerator(Exclusive):
         input_ids: torch.Tensor,
         max_new_tokens: int,
         *,
+        attention_mask: torch.Tensor | None = None,
         sampling: Greedy | Sampling | None = None,
         eos_token_id: int | Collection[int] | None = None,
         chunk: int = 1,
@@ -158,6 +161,7 @@ class GraphedGenerator(Exclusive):
         Args:
             input_ids: see `generate`, as the others.
             max_new_tokens: most tokens.
+            attention_mask: what of the ids is padding.
             sampling: how tokens are chosen.
             eos_token_id: what ends the sequence.
             chunk: tokens read at a time: 1 for the lowest delay, more for the highest rate.
@@ -168,7 +172,7 @@ class GraphedGenerator(Exclusive):
         whole_number("chunk", chunk)
         with self._alone():
             built = self._current()
-            request = self._checked(built, input_ids, max_new_tokens, sampling, eos_token_id)
+            request = self._checked(built, input_ids, attention_mask, max_new_tokens, sampling, eos_token_id)
         stream = self._streamed(built, request, chunk)
         self._open_stream = weakref.ref(stream)
         return stream
@@ -190,7 +194,7 @@ class GraphedGenerator(Exclusive):
         """
         with self._alone():
             built = self._current()
-            request = self._checked(built, input_ids, max_new_tokens, None, None)
+            request = self._checked(built, input_ids, None, max_new_tokens, None, None)
             plan = built.plan(request)
             tokens = list(built.tokens(request, plan, request.new_tokens))
             return compare(
@@ -209,12 +213,14 @@ class GraphedGenerator(Exclusive):
         self,
         built: Generation,
         input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None,
         new_tokens: int,
         sampling: Greedy | Sampling | None,
         ends: int | Collection[int] | None,
     ) -> GenerationRequest:
         return check_request(
             input_ids,
+            attention_mask,
             new_tokens,
             sampling,
             ends,

@@ -19,6 +19,7 @@ from contract import DEFAULT_ATTENTION, Dtype
 from inference.battery import run_battery
 from inference.command import Parser, run_command
 from inference.devices import forbid_tf32, resolve_device, resolve_dtype
+from inference.lengths import usable_lengths
 from inference.loading import ModelRequest, load_model
 from inference.subject import Check
 
@@ -53,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     device = resolve_device(arguments.device)
     dtype = resolve_dtype(arguments.dtype, device)
     forbid_tf32()
+    usable_lengths(arguments.lengths, sys.maxsize)  # before a model is loaded for nothing
     request = ModelRequest(
         arguments.model, dtype, device, arguments.attn_implementation, arguments.weights, arguments.seed
     )

@@ -51,6 +51,9 @@ def run_request(
     return RequestTimes(backend.elapsed_ms(), wall_ms)
 
 
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
 def random_prompt(length: int, vocab_size: int, generator: torch.Generator) -> torch.Tensor:
     """Fresh random token ids on the host, shape (1, length), int64."""
     return torch.randint(vocab_size, (1, length), generator=generator)
@@ -65,9 +68,11 @@ def as_prompt(input_ids: torch.Tensor, vocab_size: int) -> torch.Tensor:
     """
     if not isinstance(input_ids, torch.Tensor):
         raise LaunchgapError(f"input_ids of type {type(input_ids).__name__}: give a tensor of token ids")
-    if input_ids.is_floating_point() or input_ids.is_complex() or input_ids.dtype is torch.bool:
+    if not _is_plain(input_ids):
+        raise LaunchgapError("input_ids are sparse or nested; give a plain tensor of token ids")
+    if input_ids.dtype not in _INTEGERS:
         raise LaunchgapError(
-            f"input_ids of {input_ids.dtype}: token ids are integers; tokenise the text first"
+            f"input_ids of {input_ids.dtype}: token ids are integers, int64 best; tokenise the text first"
         )
     if input_ids.dim() not in (1, 2) or (input_ids.dim() == 2 and input_ids.shape[0] != 1):
         raise LaunchgapError(
@@ -93,7 +98,7 @@ def host_tokens(input_ids: torch.Tensor, vocab_size: int) -> NDArray[np.int64]:
     Raises:
         LaunchgapError: see `as_prompt`.
     """
-    if getattr(input_ids, "dtype", None) is torch.int64:
+    if getattr(input_ids, "dtype", None) is torch.int64 and _is_plain(input_ids):
         shape = input_ids.shape
         if input_ids.is_meta:
             raise LaunchgapError("input_ids on the meta device hold no values; give ids on the host or a GPU")
@@ -103,6 +108,25 @@ def host_tokens(input_ids: torch.Tensor, vocab_size: int) -> NDArray[np.int64]:
             if int(tokens.view(np.uint64).max()) < vocab_size:
                 return tokens
     return as_prompt(input_ids, vocab_size)[0].cpu().numpy().astype(np.int64)
+
+
+def _is_plain(input_ids: torch.Tensor) -> bool:
+    return input_ids.layout is torch.strided and not input_ids.is_nested
+
+
+def real_tokens(
+    input_ids: torch.Tensor, attention_mask: torch.Tensor | None, vocab_size: int
+) -> NDArray[np.int64]:
+    """The token ids of `host_tokens` without the padding that a mask hides at either end.
+
+    Raises:
+        LaunchgapError: see `host_tokens` and `real_span`.
+    """
+    tokens = host_tokens(input_ids, vocab_size)
+    if attention_mask is None:
+        return tokens
+    start, end = real_span(attention_mask, tokens.size)
+    return tokens[start:end]
 
 
 def real_span(attention_mask: torch.Tensor, length: int) -> tuple[int, int]:
