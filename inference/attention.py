@@ -29,14 +29,17 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 
+from contract import LaunchgapError
+
 UNMASKED = "launchgap_unmasked_sdpa"
 """torch's scaled dot-product attention, registered under a name that no mask function exists for."""
 
 AttentionInterface.register(UNMASKED, sdpa_attention_forward)
 
-_EAGER = "eager"
+EAGER_ATTENTION = "eager"
+"""transformers' name of its own attention, which every model has."""
 
-MASKABLE = ("sdpa", _EAGER)
+MASKABLE = ("sdpa", EAGER_ATTENTION)
 """transformers' names of attention whose masks a capture within `as_captured` can hold."""
 
 _LOCK = Lock()
@@ -79,14 +82,32 @@ def as_captured(model: nn.Module, *, masked: bool) -> Iterator[None]:
         return
     with _LOCK:
         _within.append(None)
-        ALL_MASK_ATTENTION_FUNCTIONS[_EAGER] = _eager_mask_on_device
+        ALL_MASK_ATTENTION_FUNCTIONS[EAGER_ATTENTION] = _eager_mask_on_device
     try:
         yield
     finally:
         with _LOCK:
             _within.pop()
             if not _within:
-                del ALL_MASK_ATTENTION_FUNCTIONS[_EAGER]
+                del ALL_MASK_ATTENTION_FUNCTIONS[EAGER_ATTENTION]
+
+
+@contextmanager
+def missing_attention_named(model: str, asked: str) -> Iterator[None]:
+    """Say which attention to ask for where an architecture lacks this one, and transformers advises its own.
+
+    Raises:
+        LaunchgapError: it does.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "does not support" in str(error) and f'attn_implementation="{EAGER_ATTENTION}"' in str(error):
+            raise LaunchgapError(
+                f"model {model}: its architecture has no attention {asked!r} in transformers; "
+                f"use --attn-implementation {EAGER_ATTENTION}"
+            ) from error
+        raise
 
 
 def _eager_mask_on_device(

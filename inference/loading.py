@@ -24,6 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from commandline import machine_failure
 from contract import LaunchgapError, ModelFields
+from inference.attention import missing_attention_named
 from inference.presets import Preset, find_preset, preset_names
 from inference.trust import (
     PICKLED_WEIGHTS,
@@ -93,7 +94,8 @@ def load_model(request: ModelRequest) -> LoadedModel:
     refuse_hub_attention(request.attn_implementation, request.trust)
     source = _resolve(request)
     try:
-        model = _build(request, source)
+        with missing_attention_named(request.model, request.attn_implementation):
+            model = _build(request, source)
     except torch.cuda.OutOfMemoryError as error:
         raise LaunchgapError(
             f"model {request.model}: does not fit into GPU memory; use a smaller model or dtype"
