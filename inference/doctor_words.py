@@ -12,6 +12,8 @@ _VERDICTS = {
     False: "verdict: not capturable as it is; every line under breaks and corrupts must change",
 }
 _BETWEEN = "  what cannot be captured lies in the model's own code between these"
+_MENDED = ("transformers/masking_utils.py", "torch.tensor(0.0")
+_OUR_GRAPHS = "launchgap's own graphs make this mask on the device, see inference.attention"
 _LIMITS = "simulated on the CPU: only a GPU shows x.to('cpu'), waits inside kernels and the legacy stream"
 
 
@@ -49,7 +51,8 @@ def _table(ailments: Sequence[Ailment]) -> str:
 def _why(ailment: Ailment) -> str:
     if ailment.harm is Harm.EAGER_ONLY:
         return f"eager alone: not done while a stream captures ({ailment.why.partition(';')[0]})"
-    return ailment.why
+    is_mended = all(part in ailment.place for part in _MENDED)
+    return f"{ailment.why} ({_OUR_GRAPHS})" if is_mended else ailment.why
 
 
 def _trial(found: Diagnosis) -> str:

@@ -250,6 +250,7 @@ def test_the_command_says_not_capturable_with_1(tmp_path: Path, capsys: pytest.C
     assert run(tiny("llama"), tmp_path, "--attn-implementation", "eager", "--requests", "2") == 1
     told = capsys.readouterr().out
     assert "masking_utils.py:" in told
+    assert told.count("launchgap's own graphs make this mask on the device") == 1
     assert "what cannot be captured lies in the model's own code between these" in told
 
 
