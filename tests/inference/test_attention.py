@@ -19,16 +19,15 @@ from transformers.masking_utils import (
 
 from contract import CaptureError
 from inference.attention import as_captured
-from inference.families import FAMILIES, Family, tiny_model
+from inference.families import FAMILIES, tiny_model
 from inference.forward import GraphedForward
 from inference.generator import GraphedGenerator
-
-EAGER = [family for family in FAMILIES if family.attention == "eager"]
+from inference.staging import PaddingSide
 
 
 @pytest.fixture
 def model() -> PreTrainedModel:
-    return tiny_model(EAGER[0])
+    return tiny_model(next(family for family in FAMILIES if family.attention == "eager"))
 
 
 def mask_within(model: PreTrainedModel, **more: Any) -> torch.Tensor:  # noqa: ANN401 - transformers' own
@@ -77,10 +76,16 @@ def test_it_is_put_back_after_the_last_capture_of_any_thread(model: PreTrainedMo
     assert ALL_MASK_ATTENTION_FUNCTIONS["eager"] is eager_mask
 
 
-@pytest.mark.parametrize("family", EAGER, ids=lambda family: family.name)
-def test_models_with_attention_of_transformers_generate_by_graphs(family: Family) -> None:
-    with GraphedGenerator(tiny_model(family), max_length=32, strict=True) as generator:
-        assert generator.compare_with_generate(torch.randint(1, 96, (1, 9)), 12).first_divergence is None
+@pytest.mark.parametrize("name", ["GPT-J", "GPT-OSS", "Llama", "Gemma 2", "Mistral"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_models_with_attention_of_transformers_are_served_by_graphs(name: str, side: PaddingSide) -> None:
+    family = next(family for family in FAMILIES if family.name == name)
+    model = tiny_model(family, attn_implementation="eager")
+    ids = torch.randint(1, 96, (1, 9))
+    with GraphedForward(model, (16,), padding_side=side, strict=True) as forward:
+        torch.testing.assert_close(forward(ids), model(input_ids=ids).logits[:, -1], atol=1e-5, rtol=1e-5)
+    with GraphedGenerator(model, max_length=32, strict=True) as generator:
+        assert generator.compare_with_generate(ids, 12).first_divergence is None
         assert not generator.refusals
 
 
