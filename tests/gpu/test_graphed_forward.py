@@ -48,6 +48,13 @@ def test_the_battery_passes(dtype: torch.dtype) -> None:
     assert [check for check in run_battery(model, LENGTHS, strict=True) if not check.passed] == []
 
 
+@pytest.mark.parametrize("name", ["GPT-J", "GPT-OSS", "Gemma 2"])
+def test_attention_of_transformers_own_is_captured(name: str) -> None:
+    family = next(family for family in FAMILIES if family.name == name)
+    model = tiny_model(family, torch.device("cuda", 0), torch.bfloat16, attn_implementation="eager")
+    assert [check for check in run_battery(model, LENGTHS, strict=True) if not check.passed] == []
+
+
 def test_requests_may_be_queued_faster_than_they_are_answered(
     model: PreTrainedModel, forward: GraphedForward
 ) -> None:
