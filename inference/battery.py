@@ -46,22 +46,25 @@ def run_battery(
     error; otherwise it is served, and checked, eagerly, and the first check of its runner has a note.
 
     Raises:
-        LaunchgapError: the model or the lengths cannot be used, or there is no memory for an fp32 reference.
+        LaunchgapError: the model or the lengths cannot be used, or there is no memory for the checks.
     """
     reference = None if model.dtype is torch.float32 else _float32_reference(model)
     checks: list[Check] = []
     kinds: list[tuple[Logits, PaddingSide]] = list(product(("last", "all"), ("right", "left")))
-    for logits, side in tqdm(kinds, desc="proving", unit="runner", delay=2, disable=None):
-        with GraphedForward(
-            model,
-            lengths,
-            logits=logits,
-            padding_side=side,
-            strict=strict,
-            fused=fused,
-            only_if_faster=False,
-        ) as forward:
-            checks += check_runner(forward, reference, seed)
+    try:
+        for logits, side in tqdm(kinds, desc="proving", unit="runner", delay=2, disable=None):
+            with GraphedForward(
+                model,
+                lengths,
+                logits=logits,
+                padding_side=side,
+                strict=strict,
+                fused=fused,
+                only_if_faster=False,
+            ) as forward:
+                checks += check_runner(forward, reference, seed)
+    except torch.cuda.OutOfMemoryError as error:
+        raise LaunchgapError("out of GPU memory for the checks; use fewer or shorter lengths") from error
     return checks
 
 

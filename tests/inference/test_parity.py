@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from contract import LaunchgapError
 from inference import parity
 from inference.backends import SimulationBackend
 from inference.battery import check_runner, run_battery
@@ -51,6 +52,16 @@ def test_a_right_runner_passes_every_check(dtype: torch.dtype) -> None:
         "allclose(atol=1e-05, rtol=1e-05)" if dtype is torch.float32 else "error vs fp32 <= 1.5 x eager's"
     )
     assert judged == {expected}
+
+
+def test_no_memory_for_the_checks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("tried to allocate too much")
+
+    monkeypatch.setattr("inference.judge._logits_over", no_memory)
+    monkeypatch.setattr("inference.judge.HALF_TOLERANCE_FACTOR", 0.0)
+    with pytest.raises(LaunchgapError, match="out of GPU memory for the checks; use fewer or shorter"):
+        run_battery(tiny(dtype=torch.bfloat16), LENGTHS)
 
 
 @pytest.fixture
