@@ -8,9 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import GenerationMixin, PreTrainedModel
 
 from inference.calling import ModelCall
 from inference.sampling import Chooser, Greedy, Sampling, make_chooser
+
+_USUAL = (None, GenerationMixin.prepare_inputs_for_generation)
+"""How a model prepares its inputs for the next token if it needs nothing special."""
 
 
 @torch.no_grad()
@@ -19,9 +23,10 @@ def eager_tokens(
 ) -> Iterator[int]:
     """Up to `count` new tokens after a prompt, shape (n,), each read at once.
 
-    A model that keeps no keys and values sees the whole sequence anew for each token.
+    A model that keeps no keys and values, or wants its cache served in a way of its own, sees the whole
+    sequence anew for each token.
     """
-    caches = "past_key_values" in inspect.signature(call.model.forward).parameters
+    caches = _takes_tokens_one_by_one(call.model)
     ids = sequence = torch.from_numpy(tokens)[None].to(call.device)
     cache, chooser = None, None
     for _ in range(count):
@@ -35,6 +40,11 @@ def eager_tokens(
         yield int(token)
         sequence = torch.cat((sequence, token[None]), dim=-1)
         ids = sequence if cache is None else token[None]
+
+
+def _takes_tokens_one_by_one(model: PreTrainedModel) -> bool:
+    usual = getattr(type(model), "prepare_inputs_for_generation", None) in _USUAL
+    return usual and "past_key_values" in inspect.signature(model.forward).parameters
 
 
 def _chooser(sampling: Greedy | Sampling, logits: torch.Tensor) -> Chooser:

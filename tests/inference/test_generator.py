@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from contract import CaptureError
 from inference.generator import GraphedGenerator
@@ -204,6 +204,27 @@ def test_a_model_without_keys_and_values_is_run_eagerly_and_says_so() -> None:
         assert generator.ledger == ()
     with pytest.raises(CaptureError, match="MambaForCausalLM: keeps nothing"):
         GraphedGenerator(model, max_length=32, strict=True)
+
+
+def test_a_model_that_wants_its_cache_served_otherwise_is_run_on_whole_sequences() -> None:
+    """CPM-Ant puts prompts of its own before the tokens and is given all of them again with its cache."""
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "dim_head": 8, "dim_ff": 16, "num_hidden_layers": 1}
+    config = AutoConfig.for_model("cpmant", vocab_size=VOCABULARY, **sizes)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with GraphedGenerator(model, max_length=32) as generator:
+        assert "CpmAntForCausalLM" in generator.refusals["model"]
+        assert generator.generate(prompt(5), 4).tolist() == reference(model, prompt(5), 4).tolist()
+
+
+@pytest.mark.parametrize("setting", ["forced_eos_token_id", "suppress_tokens", "bad_words_ids"])
+def test_what_a_models_own_settings_force_is_not_greedy_choice(setting: str) -> None:
+    model, ids = tiny("llama"), prompt(6)
+    first, second = reference(model, ids, 2)[0].tolist()
+    values = {"forced_eos_token_id": first, "suppress_tokens": [first], "bad_words_ids": [[second]]}
+    model.generation_config.update(**{setting: values[setting]})
+    with GraphedGenerator(model, buckets=BUCKETS) as generator:
+        assert generator.compare_with_generate(ids, 5).first_divergence is None
 
 
 def test_attention_without_a_mask_for_graphs_is_refused_by_name_and_served_eagerly() -> None:
