@@ -73,17 +73,6 @@ def _generated(call: ModelCall, request: GenerationRequest, count: int) -> Any: 
     return greedily(generate, ids, count, return_dict_in_generate=True, output_logits=True)
 
 
-_NOTHING_FORCED: dict[str, int | None] = {
-    "min_length": 0,
-    "min_new_tokens": None,
-    "forced_bos_token_id": None,
-    "forced_eos_token_id": None,
-    "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-    "bad_words_ids": None,
-}
-
-
 def greedily(generate: Callable[..., Any], ids: torch.Tensor, count: int, **more: object) -> Any:  # noqa: ANN401
     """What a model's `generate` gives for ids of shape (1, n) on its device and `count` new tokens.
 
@@ -100,6 +89,12 @@ def greedily(generate: Callable[..., Any], ids: torch.Tensor, count: int, **more
         no_repeat_ngram_size=0,
         eos_token_id=None,
         pad_token_id=0,
-        **_NOTHING_FORCED,
+        min_length=0,
+        min_new_tokens=None,
+        forced_bos_token_id=None,
+        forced_eos_token_id=None,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+        bad_words_ids=None,
         **more,
     )

@@ -92,22 +92,15 @@ def as_captured(model: nn.Module, *, masked: bool) -> Iterator[None]:
                 del ALL_MASK_ATTENTION_FUNCTIONS[EAGER_ATTENTION]
 
 
-@contextmanager
-def missing_attention_named(model: str, asked: str) -> Iterator[None]:
-    """Say which attention to ask for where an architecture lacks this one, and transformers advises its own.
-
-    Raises:
-        LaunchgapError: it does.
-    """
-    try:
-        yield
-    except ValueError as error:
-        if "does not support" in str(error) and f'attn_implementation="{EAGER_ATTENTION}"' in str(error):
-            raise LaunchgapError(
-                f"model {model}: its architecture has no attention {asked!r} in transformers; "
-                f"use --attn-implementation {EAGER_ATTENTION}"
-            ) from error
-        raise
+def missing_attention(model: str, asked: str, error: BaseException) -> LaunchgapError | None:
+    """What to do where an architecture lacks the attention asked for, and transformers advises its own."""
+    said = str(error)
+    if "does not support" not in said or f'attn_implementation="{EAGER_ATTENTION}"' not in said:
+        return None
+    return LaunchgapError(
+        f"model {model}: its architecture has no attention {asked!r} in transformers; "
+        f"use --attn-implementation {EAGER_ATTENTION}"
+    )
 
 
 def _eager_mask_on_device(

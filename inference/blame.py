@@ -21,12 +21,18 @@ _STDLIB = Path(sysconfig.get_paths()["stdlib"])
 
 def blame(error: BaseException) -> str:
     """`folder/file.py:LINE "source text" (what CUDA or torch said)` for the error that came first."""
-    first = root_cause(error)
-    said = (str(first).strip().splitlines() or [type(first).__name__])[0]
-    frames = [f for f in traceback.extract_tb(first.__traceback__) if is_users(f.filename)]
-    if not frames:
-        return f"an unknown line ({said})"
-    return f"{place_of(frames[-1].filename, frames[-1].lineno or 0)} ({said})"
+    return f"{blamed_place(error)} ({first_line(root_cause(error))})"
+
+
+def blamed_place(error: BaseException) -> str:
+    """Where the error that came first was raised, as `place_of` has it."""
+    frames = [f for f in traceback.extract_tb(root_cause(error).__traceback__) if is_users(f.filename)]
+    return place_of(frames[-1].filename, frames[-1].lineno or 0) if frames else "an unknown line"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or its type if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def root_cause(error: BaseException) -> BaseException:

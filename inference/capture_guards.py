@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract import CaptureError, LaunchgapError
-from inference.blame import blame, root_cause
+from inference.blame import blame, blamed_place, first_line, root_cause
 from inference.lanes import Lane
 
 
@@ -72,8 +72,9 @@ def refusing_failures() -> Iterator[None]:
     except (LaunchgapError, torch.cuda.OutOfMemoryError):
         raise
     except (RuntimeError, TypeError, ValueError) as error:
-        said = next(iter(str(error).splitlines()), "")
-        raise CaptureError(f"the model fails at {blame(error)}: {type(error).__name__}: {said}") from error
+        first = root_cause(error)
+        what = f"{type(first).__name__}: {first_line(first)}"
+        raise CaptureError(f"the model fails at {blamed_place(error)}: {what}") from error
 
 
 class LaunchedOn(TorchDispatchMode):

@@ -13,9 +13,6 @@ from transformers import GenerationMixin, PreTrainedModel
 from inference.calling import ModelCall
 from inference.sampling import Chooser, Greedy, Sampling, make_chooser
 
-_USUAL = (None, GenerationMixin.prepare_inputs_for_generation)
-"""How a model prepares its inputs for the next token if it needs nothing special."""
-
 
 @torch.no_grad()
 def eager_tokens(
@@ -43,8 +40,9 @@ def eager_tokens(
 
 
 def _takes_tokens_one_by_one(model: PreTrainedModel) -> bool:
-    usual = getattr(type(model), "prepare_inputs_for_generation", None) in _USUAL
-    return usual and "past_key_values" in inspect.signature(model.forward).parameters
+    usual = GenerationMixin.prepare_inputs_for_generation
+    prepares = getattr(type(model), "prepare_inputs_for_generation", usual)
+    return prepares is usual and "past_key_values" in inspect.signature(model.forward).parameters
 
 
 def _chooser(sampling: Greedy | Sampling, logits: torch.Tensor) -> Chooser:

@@ -22,7 +22,7 @@ from torch.fx import GraphModule
 
 from contract import CaptureError
 from inference.backends import Backend
-from inference.blame import is_users, place_of
+from inference.blame import first_line, is_users, place_of
 from inference.merging import Compiler, MergingCompiler
 from inference.tuning import timed_by_the_gpu
 
@@ -111,7 +111,7 @@ def _options(device: torch.device) -> dict[str, bool]:
 def _refusal(error: Exception) -> str:
     """The line that Dynamo stopped at and why, or what Inductor said."""
     reason = getattr(error, "inner_exception", error)  # of a backend: the outer one names only which
-    said = next(iter(str(reason).strip().splitlines()), type(reason).__name__)
+    said = first_line(reason)
     frames = [f for f in getattr(error, "real_stack", None) or () if is_users(f.filename)]
     return f"{place_of(frames[-1].filename, frames[-1].lineno or 0)} ({said})" if frames else said
 

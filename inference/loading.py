@@ -24,7 +24,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from commandline import machine_failure
 from contract import LaunchgapError, ModelFields
-from inference.attention import missing_attention_named
+from inference.attention import missing_attention
+from inference.blame import first_line
 from inference.presets import Preset, find_preset, preset_names
 from inference.trust import (
     PICKLED_WEIGHTS,
@@ -94,16 +95,19 @@ def load_model(request: ModelRequest) -> LoadedModel:
     refuse_hub_attention(request.attn_implementation, request.trust)
     source = _resolve(request)
     try:
-        with missing_attention_named(request.model, request.attn_implementation):
-            model = _build(request, source)
+        model = _build(request, source)
     except torch.cuda.OutOfMemoryError as error:
         raise LaunchgapError(
             f"model {request.model}: does not fit into GPU memory; use a smaller model or dtype"
         ) from error
     except (OSError, ValueError, ImportError, RuntimeError, UnpicklingError) as error:
-        known = refused(request.model, error) or machine_failure(error)
+        known = (
+            refused(request.model, error)
+            or machine_failure(error)
+            or missing_attention(request.model, request.attn_implementation, error)
+        )
         raise known or LaunchgapError(
-            f"model {request.model}: cannot be loaded ({_first_line(error)}); check the name "
+            f"model {request.model}: cannot be loaded ({first_line(error)}); check the name "
             "and the attention implementation"
         ) from error
     model.eval().requires_grad_(False)
@@ -193,7 +197,7 @@ def _config(request: ModelRequest, location: str, local_only: bool) -> Pretraine
         )
     except (OSError, ValueError) as error:
         raise refused(request.model, error) or LaunchgapError(
-            f"model {request.model}: its config is not available ({_first_line(error)}); "
+            f"model {request.model}: its config is not available ({first_line(error)}); "
             "use a preset or a local folder"
         ) from error
     return config
@@ -294,7 +298,3 @@ def _describe(model: PreTrainedModel, source: _Source, trust: Trust) -> ModelFie
     if trust.words:
         fields["trusted"] = trust.words
     return fields
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

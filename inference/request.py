@@ -14,6 +14,8 @@ from inference.annotate import Annotate, nothing
 from inference.backends import Backend
 from inference.strategies import ForwardStrategy
 
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
 
 @dataclass(frozen=True)
 class RequestTimes:
@@ -49,9 +51,6 @@ def run_request(
             backend.synchronize()
         wall_ms = (perf_counter() - start_s) * 1e3
     return RequestTimes(backend.elapsed_ms(), wall_ms)
-
-
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def random_prompt(length: int, vocab_size: int, generator: torch.Generator) -> torch.Tensor:
