@@ -27,7 +27,7 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 from contract import LaunchgapError
 
@@ -80,16 +80,18 @@ def as_captured(model: nn.Module, *, masked: bool) -> Iterator[None]:
         with unmasked(model):
             yield
         return
+    masks = ALL_MASK_ATTENTION_FUNCTIONS
     with _LOCK:
         _within.append(None)
-        ALL_MASK_ATTENTION_FUNCTIONS[EAGER_ATTENTION] = _eager_mask_on_device
+        if masks[EAGER_ATTENTION] is eager_mask:  # another's stays
+            masks[EAGER_ATTENTION] = _eager_mask_on_device
     try:
         yield
     finally:
         with _LOCK:
             _within.pop()
-            if not _within:
-                del ALL_MASK_ATTENTION_FUNCTIONS[EAGER_ATTENTION]
+            if not _within and masks[EAGER_ATTENTION] is _eager_mask_on_device:
+                del masks[EAGER_ATTENTION]
 
 
 def missing_attention(model: str, asked: str, error: BaseException) -> LaunchgapError | None:

@@ -76,6 +76,18 @@ def test_it_is_put_back_after_the_last_capture_of_any_thread(model: PreTrainedMo
     assert ALL_MASK_ATTENTION_FUNCTIONS["eager"] is eager_mask
 
 
+def test_a_mask_that_someone_else_has_put_there_stays(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def others(*_: object, **__: object) -> None:
+        """Nobody's mask."""
+
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS, "eager", others)
+    with as_captured(model, masked=True):
+        assert ALL_MASK_ATTENTION_FUNCTIONS["eager"] is others
+    assert ALL_MASK_ATTENTION_FUNCTIONS["eager"] is others
+
+
 @pytest.mark.parametrize("name", ["GPT-J", "GPT-OSS", "Llama", "Gemma 2", "Mistral"])
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_models_with_attention_of_transformers_are_served_by_graphs(name: str, side: PaddingSide) -> None:
