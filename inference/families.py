@@ -151,6 +151,15 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
+def find_family(name: str) -> Family:
+    """The family of this name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {family.name: family for family in FAMILIES}[name]
+
+
 def tiny_model(
     family: Family,
     device: torch.device | None = None,

@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from inference.battery import check_runner
-from inference.families import FAMILIES, tiny_model
+from inference.families import find_family, tiny_model
 from inference.forward import GraphedForward
 from inference.fused import _inductor
 from inference.generator import GraphedGenerator
@@ -29,7 +29,7 @@ LENGTHS = (4, 16)
 
 
 def family(name: str, dtype: torch.dtype) -> PreTrainedModel:
-    return tiny_model(next(f for f in FAMILIES if f.name == name), torch.device("cuda", 0), dtype)
+    return tiny_model(find_family(name), torch.device("cuda", 0), dtype)
 
 
 @pytest.fixture(scope="module")

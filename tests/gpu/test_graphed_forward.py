@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from contract import LaunchgapError
 from inference.battery import run_battery
-from inference.families import FAMILIES, tiny_model
+from inference.families import FAMILIES, find_family, tiny_model
 from inference.forward import GraphedForward
 
 pytestmark = pytest.mark.gpu
@@ -50,7 +50,7 @@ def test_the_battery_passes(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", ["GPT-J", "GPT-OSS", "Gemma 2"])
 def test_attention_of_transformers_own_is_captured(name: str) -> None:
-    family = next(family for family in FAMILIES if family.name == name)
+    family = find_family(name)
     model = tiny_model(family, torch.device("cuda", 0), torch.bfloat16, attn_implementation="eager")
     assert [check for check in run_battery(model, LENGTHS, strict=True) if not check.passed] == []
 

@@ -20,6 +20,15 @@ def hub_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Tensors of tiny models are done before a second thread has heard of them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama of a few kilobytes, saved as transformers saves it."""

@@ -19,7 +19,7 @@ from transformers.masking_utils import (
 
 from contract import CaptureError
 from inference.attention import as_captured
-from inference.families import FAMILIES, tiny_model
+from inference.families import FAMILIES, find_family, tiny_model
 from inference.forward import GraphedForward
 from inference.generator import GraphedGenerator
 from inference.staging import PaddingSide
@@ -91,7 +91,7 @@ def test_a_mask_that_someone_else_has_put_there_stays(
 @pytest.mark.parametrize("name", ["GPT-J", "GPT-OSS", "Llama", "Gemma 2", "Mistral"])
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_models_with_attention_of_transformers_are_served_by_graphs(name: str, side: PaddingSide) -> None:
-    family = next(family for family in FAMILIES if family.name == name)
+    family = find_family(name)
     model = tiny_model(family, attn_implementation="eager")
     ids = torch.randint(1, 96, (1, 9))
     with GraphedForward(model, (16,), padding_side=side, strict=True) as forward:

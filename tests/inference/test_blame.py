@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 import contract
 from contract import CaptureError
 from inference.blame import blame, is_users, place_of, root_cause
-from inference.families import FAMILIES, tiny_model
+from inference.families import find_family, tiny_model
 from inference.simulation import RecordedGraph, _answer_as_capturing, record
 from tests.inference.tiny_models import tiny
 
@@ -62,7 +62,7 @@ class AsACapture(TorchDispatchMode):
 
 
 def family(name: str) -> PreTrainedModel:
-    return tiny_model(next(each for each in FAMILIES if each.name == name))
+    return tiny_model(find_family(name))
 
 
 class ReadsOnTheHost(nn.Module):

@@ -1,7 +1,6 @@
 """Each family's tiny model, run as docs/models.md says it runs; and the shipped configs, as published."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,9 @@ from inference.families import FAMILIES, LENGTHS, WINDOW, Family, tiny_model, ve
 from inference.forward import GraphedForward
 from inference.presets import find_preset, preset_names
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -1,7 +1,7 @@
 """The graphed runner on the simulation: any length, either padding, a reason for all that is left eager."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from contract import CaptureError, LaunchgapError
 from inference import ladder, rung
 from inference.backends import SimulationBackend
 from inference.calling import Logits
-from inference.families import FAMILIES, tiny_model
+from inference.families import find_family, tiny_model
 from inference.forward import GraphedForward
 from inference.lengths import DEFAULT_LENGTHS, usable_lengths
 from inference.proof import Timing
@@ -29,21 +29,14 @@ from inference.rung import Mask
 from inference.simulation import RecordedGraph, _is_recording
 from inference.staging import PaddingSide, StaticInputs
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LENGTHS = (4, 8, 16)
 VOCABULARY = 96
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny operations are slower on several threads, by far on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def tiny(name: str = "Llama") -> PreTrainedModel:
-    return tiny_model(next(family for family in FAMILIES if family.name == name))
+    return tiny_model(find_family(name))
 
 
 @pytest.fixture(scope="module")

@@ -12,27 +12,21 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel, T5Config, T5ForConditionalGeneration
 
 from contract import LaunchgapError
-from inference.families import FAMILIES, tiny_model
+from inference.families import find_family, tiny_model
 from inference.forward import GraphedForward
 from inference.request import real_span
 from inference.simulation import RecordedGraph, _is_recording
 from inference.staging import StaticInputs
 from tests.inference.tiny_models import interrupt_at, one_line, restore, shallow
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LENGTHS = (8, 16)
 VOCABULARY = 96
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def tiny() -> PreTrainedModel:
-    return tiny_model(next(family for family in FAMILIES if family.name == "Llama"))
+    return tiny_model(find_family("Llama"))
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """What a capture baked in: noticed when it changes, and never a wrong answer."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,28 +10,22 @@ from transformers import PreTrainedModel
 
 from contract import LaunchgapError
 from inference import forward as forward_module
-from inference.families import FAMILIES, tiny_model
+from inference.families import find_family, tiny_model
 from inference.forward import GraphedForward
 from inference.generator import GraphedGenerator
 from inference.guards import ModelGuard
 from inference.ladder import Ladder
 from tests.inference.tiny_models import READS_BACK
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LENGTHS = (8, 16)
 IDS = torch.tensor([[3, 1, 4, 1, 5]])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def model() -> PreTrainedModel:
-    return tiny_model(next(family for family in FAMILIES if family.name == "Llama"))
+    return tiny_model(find_family("Llama"))
 
 
 def eager(model: PreTrainedModel) -> Tensor:

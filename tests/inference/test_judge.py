@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,13 +14,15 @@ from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeTopKRouter
 from inference.battery import OVER_PADDING, run_battery
 from inference.calling import ModelCall
 from inference.correctness import HALF_TOLERANCE_FACTOR
-from inference.families import FAMILIES, tiny_model, verdict
+from inference.families import FAMILIES, find_family, tiny_model, verdict
 from inference.judge import _NEXT_TO_NOTHING, Judge, Verdict
 from inference.loading import float32_copy
 from inference.proof import Proof
 from inference.rung import Rung
 from inference.staging import PaddingSide, StaticInputs
 from inference.subject import Check
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 LENGTH, N = 16, 9
 PROMPT = torch.arange(1, N + 1)[None]
@@ -116,7 +118,7 @@ def test_fp32_is_judged_by_eager_alone() -> None:
 
 
 @pytest.fixture
-def mixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[PreTrainedModel]:
+def mixture(monkeypatch: pytest.MonkeyPatch) -> PreTrainedModel:
     """A mixture of experts whose router rounds by how many rows it is given, as products on a GPU do."""
     route = Qwen2MoeTopKRouter.forward
 
@@ -128,10 +130,7 @@ def mixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[PreTrainedModel]:
         return route(self, hidden)
 
     monkeypatch.setattr(Qwen2MoeTopKRouter, "forward", rounded)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield tiny_model(next(f for f in FAMILIES if f.name == "Qwen2-MoE"), dtype=torch.bfloat16)
-    torch.set_num_threads(threads)
+    return tiny_model(find_family("Qwen2-MoE"), dtype=torch.bfloat16)
 
 
 def test_a_mixture_of_experts_passes_and_says_why(mixture: PreTrainedModel) -> None:

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from contract import LaunchgapError
 from inference import loading
-from inference.families import FAMILIES, tiny_model
+from inference.families import find_family, tiny_model
 from inference.loading import ModelRequest, float32_copy, load_model
 from inference.presets import find_preset, preset_names
 
@@ -102,7 +102,7 @@ def test_a_folder_with_a_broken_config_is_named(tmp_path: Path) -> None:
 
 
 def test_an_architecture_without_this_attention_says_which_it_has(tmp_path: Path) -> None:
-    model = tiny_model(next(family for family in FAMILIES if family.name == "GPT-J"))
+    model = tiny_model(find_family("GPT-J"))
     model.save_pretrained(tmp_path)
     with pytest.raises(LaunchgapError, match=r"no attention 'sdpa' .*use --attn-implementation eager"):
         load_model(request(str(tmp_path), attn_implementation="sdpa"))

@@ -12,7 +12,7 @@ from inference import parity
 from inference.backends import SimulationBackend
 from inference.battery import check_runner, run_battery
 from inference.command import run_command
-from inference.families import FAMILIES, tiny_model
+from inference.families import find_family, tiny_model
 from inference.forward import GraphedForward
 from inference.poison import poison
 from inference.rung import Rung
@@ -22,19 +22,13 @@ from inference.subject import Check
 from tests.inference.tiny_models import READS_BACK
 from tests.scripts.as_main import as_main
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LENGTHS = (4, 16)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def tiny(name: str = "Llama", dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    return tiny_model(next(family for family in FAMILIES if family.name == name), dtype=dtype)
+    return tiny_model(find_family(name), dtype=dtype)
 
 
 def failed(forward: GraphedForward) -> set[str]:
